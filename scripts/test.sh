@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Sets everything up and runs the tests: first the fast stage, then the slow one. `scripts/test.sh fast` stops after it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+stage=${1:-all}
+bash scripts/setup.sh
+export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} HF_HUB_OFFLINE=1
+
+if [ "$stage" != slow ]; then
+    ruff check .
+    ruff format --check .
+    mypy
+    lint-imports
+    timeout 720 pytest -m "not slow" --durations=8
+fi
+if [ "$stage" != fast ]; then
+    timeout 2400 pytest -m slow --durations=8
+fi

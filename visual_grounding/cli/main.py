@@ -1,0 +1,49 @@
+"""Dispatch `visual-grounding VERB …` to `visual_grounding.cli.<verb>`, importing only that verb."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from ..errors import InputError
+
+VERBS = {
+    "extract": "images -> feature store, with a pretrained network",
+    "import": "feature arrays that you already have -> feature store",
+    "prepare": "captions -> a data folder for training a retriever",
+    "export": "retriever checkpoint -> retriever folder that loads without fairseq",
+    "index": "feature store -> embeddings in a retriever's space",
+    "retrieve": "sentences -> image ids",
+    "average": "several checkpoints -> one with their mean weights",
+    "evaluate": "translations -> BLEU, chrF, METEOR, significance",
+    "report": "sentences, their images and translations side by side",
+    "user-dir": "print the path for fairseq's --user-dir",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb. Returns the exit status: 0, or 2 where the input is wrong (the message alone is printed)."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    overview = argparse.ArgumentParser(
+        prog="visual-grounding",
+        description="Find images for text, and train text models that use them.",
+        epilog="\n".join(f"  {verb:10} {what}" for verb, what in VERBS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    overview.add_argument(
+        "verb", choices=VERBS, metavar="VERB", help="one of the verbs below; VERB --help for its flags"
+    )
+    verb = overview.parse_args(argv[:1]).verb
+    module = import_module(f".{verb.replace('-', '_')}" if verb != "import" else ".import_", __package__)
+    parser = argparse.ArgumentParser(
+        prog=f"visual-grounding {verb}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    args = parser.parse_args(argv[1:])
+    try:
+        return module.run(args) or 0
+    except InputError as error:
+        print(f"visual-grounding {verb}: {error}", file=sys.stderr)
+        return 2

@@ -1,0 +1,5 @@
+"""fairseq criterions. Importing this registers them."""
+
+from . import hardest_negative_triplet
+
+__all__ = ["hardest_negative_triplet"]

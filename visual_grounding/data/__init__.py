@@ -1,0 +1,1 @@
+"""fairseq datasets that carry images beside text."""

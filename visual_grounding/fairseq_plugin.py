@@ -1,0 +1,50 @@
+"""What happens when fairseq loads this package: names are registered, checkpoints become loadable, mistakes readable."""
+
+import os
+import re
+import sys
+import warnings
+from pathlib import Path
+from types import TracebackType
+
+from .errors import InputError
+
+# Third-party noise that a user can't act on; without these filters a plain run prints about thirty such lines.
+_NOISE = (
+    ("pkg_resources is deprecated", UserWarning),
+    ("invalid escape sequence", SyntaxWarning),
+    (r"\n?The version_base parameter is not specified", UserWarning),
+    ("`torch.*amp", FutureWarning),
+    ("enable_nested_tensor", UserWarning),
+    ("Calling .zero_grad", UserWarning),
+)
+
+
+def register() -> None:
+    """Register every task, model and criterion with fairseq; safe to call again."""
+    for message, category in _NOISE:
+        warnings.filterwarnings("ignore", message=message, category=category)
+
+    from .storage.checkpoints import allow_fairseq_checkpoints
+
+    allow_fairseq_checkpoints()
+    from . import criterions, models, tasks  # noqa: F401
+
+    if Path(sys.argv[0] if sys.argv else "").name.split("-")[0] in ("fairseq", "train.py", "generate.py"):
+        sys.excepthook = _print_input_errors_alone
+
+
+def _print_input_errors_alone(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """In fairseq's commands, a user's mistake prints its message alone and exits with 2, as in our own command."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, InputError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is None:
+        sys.__excepthook__(kind, error, trace)
+        return
+    # A data loader's worker process sends the whole traceback as the message; ours is its last paragraph.
+    message = re.split(r"^(?:\w+\.)*InputError: ", str(cause), flags=re.MULTILINE)[-1].strip()
+    print(f"error: {message}", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(2)  # an exception hook can't choose the exit status otherwise

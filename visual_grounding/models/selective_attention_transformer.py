@@ -1,0 +1,30 @@
+"""`--arch selective_attention_transformer`: each token attends to image regions, a gate mixes them in."""
+
+from dataclasses import dataclass, field
+
+from fairseq.models import register_model
+
+from ..modules.selective_attention import SelectiveAttention
+from .visual_transformer import VisualTransformerConfig, VisualTransformerModel, register_presets
+
+
+@dataclass
+class SelectiveAttentionTransformerConfig(VisualTransformerConfig):
+    """Flags of the selective attention transformer."""
+
+    visual_attention_heads: int = field(default=1, metadata={"help": "heads of the attention from text to regions"})
+
+
+@register_model("selective_attention_transformer")  # no dataclass=: fairseq's TransformerConfig can't be one
+class SelectiveAttentionTransformerModel(VisualTransformerModel):
+    """Li et al. 2022, over the regions of all images of a sentence."""
+
+    config_class = SelectiveAttentionTransformerConfig
+
+    @classmethod
+    def build_fusion(cls, cfg: SelectiveAttentionTransformerConfig) -> SelectiveAttention:
+        """The attention and its gate."""
+        return SelectiveAttention(cfg.encoder.embed_dim, cfg.visual_attention_heads, cfg.attention_dropout)
+
+
+register_presets("selective_attention_transformer")

@@ -1,0 +1,33 @@
+"""`--arch visual_aware_transformer`: VA §2.2 to §2.4 for translation."""
+
+from dataclasses import dataclass, field
+
+from fairseq.models import register_model
+
+from ..modules.visual_attention import VisualAttention
+from .visual_transformer import VisualTransformerConfig, VisualTransformerModel, register_presets
+
+
+@dataclass
+class VisualAwareTransformerConfig(VisualTransformerConfig):
+    """Flags of the visual-aware transformer."""
+
+    visual_attention_heads: int = field(
+        default=0, metadata={"help": "heads of the attention from text to images; 0: as many as the encoder's"}
+    )
+
+
+@register_model("visual_aware_transformer")  # no dataclass=: fairseq's TransformerConfig can't be one
+class VisualAwareTransformerModel(VisualTransformerModel):
+    """The encoder's output attends to the images in one multi-head layer (VA eq. 2 and 3); the decoder reads the result."""
+
+    config_class = VisualAwareTransformerConfig
+
+    @classmethod
+    def build_fusion(cls, cfg: VisualAwareTransformerConfig) -> VisualAttention:
+        """VA eq. 2 and 3."""
+        heads = cfg.visual_attention_heads or cfg.encoder.attention_heads
+        return VisualAttention(cfg.encoder.embed_dim, heads, cfg.attention_dropout)
+
+
+register_presets("visual_aware_transformer")

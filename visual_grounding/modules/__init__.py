@@ -1,0 +1,1 @@
+"""The equations: one family a file, plain torch, no fairseq."""

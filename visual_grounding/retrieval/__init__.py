@@ -1,0 +1,1 @@
+"""From text to image ids: retrievers, indexes, search. Needs torch, not fairseq."""

@@ -1,0 +1,67 @@
+"""Image ids: which images go with each sentence. The table that every way of finding images writes and every model reads."""
+
+from pathlib import Path
+
+from ..errors import InputError
+from ..features.store import FeatureStore
+from ..storage.artefact import open_array, read_meta
+
+IMAGE_IDS = "image-ids"
+NO_IMAGE = -1
+
+
+class ImageIds:
+    """Row numbers in a feature store, for each of S sentences at most N, best first.
+
+    Attributes:
+        ids: (S, N) int32, memory-mapped; −1 = none.
+        scores: (S, N) float16, memory-mapped; what the method ranked by.
+        keys_sha256: the collection that the rows belong to.
+
+    Raises:
+        InputError: the folder isn't a whole table.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        meta = read_meta(self.folder, IMAGE_IDS)
+        self.signature: str = meta.get("signature", "")
+        self.keys_sha256: str = meta["keys_sha256"]
+        shape = (meta["sentences"], meta["images_per_sentence"])
+        self.ids = open_array(self.folder / "ids.npy", shape, "int32")
+        self.scores = open_array(self.folder / "scores.npy", shape, "float16")
+
+    def __len__(self) -> int:
+        return self.ids.shape[0]
+
+    def check_against(self, store: FeatureStore) -> None:
+        """Refuse ids that were made from another collection than `store`.
+
+        Raises:
+            InputError: other keys, or a row that the store doesn't have.
+        """
+        highest = int(self.ids.max(initial=NO_IMAGE))
+        if self.keys_sha256 == store.keys_sha256 and highest < len(store):
+            return
+        problem = (
+            f"image ids in {self.folder} refer to row {highest}, but feature store {store.folder} has {len(store)} images "
+            f"(rows 0..{len(store) - 1})"
+            if highest >= len(store)
+            else f"image ids in {self.folder} don't belong to feature store {store.folder}"
+        )
+        raise InputError(
+            f"{problem}. They were made from different collections: keys sha256 {self.keys_sha256[:8]}… ≠ "
+            f"{store.keys_sha256[:8]}…. Rebuild them with: visual-grounding retrieve … --out {self.folder}"
+        )
+
+    def check_lines(self, lines: int, text: str) -> None:
+        """Refuse ids for another number of sentences.
+
+        Raises:
+            InputError: `text` has another number of sentences than this table has rows.
+        """
+        if lines != len(self):
+            raise InputError(
+                f"{text} has {lines} sentences, but image ids in {self.folder} have {len(self)} rows. "
+                f"Rebuild them with: visual-grounding retrieve … --out {self.folder}"
+            )

@@ -1,0 +1,1 @@
+"""Lines of text: reading them safely, splitting them into words."""
