@@ -28,7 +28,7 @@ def _running_own_command() -> bool:
 
 # Everything is registered here, once: `--user-dir` imports the files of tasks/ and models/ in any order and never
 # criterions/, and imports nothing at all when this package was imported before.
-if "fairseq" in sys.modules or (not _running_own_command() and find_spec("fairseq") is not None):
+if sys.modules.get("fairseq") is not None or (not _running_own_command() and find_spec("fairseq") is not None):
     from . import fairseq_plugin
 
     fairseq_plugin.register()

@@ -1,5 +1,6 @@
 """What happens when fairseq loads this package: names are registered, checkpoints become loadable, mistakes readable."""
 
+import logging
 import os
 import re
 import sys
@@ -9,21 +10,15 @@ from types import TracebackType
 
 from .errors import InputError
 
-# Third-party noise that a user can't act on; without these filters a plain run prints about thirty such lines.
-_NOISE = (
-    ("pkg_resources is deprecated", UserWarning),
-    ("invalid escape sequence", SyntaxWarning),
-    (r"\n?The version_base parameter is not specified", UserWarning),
-    ("`torch.*amp", FutureWarning),
-    ("enable_nested_tensor", UserWarning),
-    ("Calling .zero_grad", UserWarning),
-)
+# Whose warnings a user can't act on: without these filters a plain run prints about thirty such lines.
+_NOISY_MODULES = r"hydra|fairseq|torch\.(jit|nn\.functional|utils\.data)|omegaconf|pkg_resources|sys|__main__"
 
 
 def register() -> None:
     """Register every task, model and criterion with fairseq; safe to call again."""
-    for message, category in _NOISE:
-        warnings.filterwarnings("ignore", message=message, category=category)
+    for category in (UserWarning, FutureWarning, DeprecationWarning):
+        warnings.filterwarnings("ignore", category=category, module=_NOISY_MODULES)
+    logging.getLogger("hydra").setLevel(logging.INFO)
 
     from .storage.checkpoints import allow_fairseq_checkpoints
 

@@ -882,6 +882,6 @@ def draw_picture(thing: str, scene: str, look: Look, rng: np.random.Generator) -
     SHAPE = Pen(canvas, _thing_colours(look.colour, rng), (centre[0], centre[1]), reach, tilt, mirrored)
     THINGS[thing](SHAPE)
     small = np.asarray(canvas.reduce(OVERSAMPLING), dtype=np.float32)  # (IMAGE_SIZE, IMAGE_SIZE, 3)
-    light = rng.uniform(0.75, 1.05) * rng.uniform(0.92, 1.08, 3)
-    grain = rng.normal(0, rng.uniform(1, 7), (IMAGE_SIZE, IMAGE_SIZE, 1))
+    light = rng.uniform(0.82, 1.05) * rng.uniform(0.92, 1.08, 3)
+    grain = rng.normal(0, rng.uniform(1, 6), (IMAGE_SIZE, IMAGE_SIZE, 1))
     return Image.fromarray(np.clip(small * light + grain, 0, 255).round().astype(np.uint8))

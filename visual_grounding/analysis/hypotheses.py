@@ -54,8 +54,8 @@ def _in_corpus_order(path: str | Path, found: list[re.Match[str]]) -> list[str]:
         number = int(match[2])
         if number != previous and number in sentences:
             raise InputError(
-                f"{path} should hold one run of fairseq-generate, but sentence {number} comes back after other sentences. "
-                "Give each run its own file; --hypothesis takes several."
+                f"{path} should hold one run of fairseq-generate, but sentence {number} comes back after "
+                "other sentences. Give each run its own file; --hypothesis takes several."
             )
         sentences.setdefault(number, match[3] or "")
         previous = number
@@ -63,9 +63,10 @@ def _in_corpus_order(path: str | Path, found: list[re.Match[str]]) -> list[str]:
     if len(sentences) <= highest:
         first = next(number for number in range(highest) if number not in sentences)
         raise InputError(
-            f"{path} should hold every sentence id from 0 to {highest}, its highest, but {highest + 1 - len(sentences)} "
-            f"are missing, the first is {first}. An interrupted fairseq-generate loses sentences, and so does "
-            "--skip-invalid-size-inputs-valid-test: run it again to its end, without that flag."
+            f"{path} should hold every sentence id from 0 to {highest}, its highest, but "
+            f"{highest + 1 - len(sentences)} are missing, the first is {first}. fairseq-generate drops a last batch "
+            "that isn't a multiple of 8, drops sentences with --skip-invalid-size-inputs-valid-test, and loses some "
+            "when interrupted. Run it again with --required-batch-size-multiple 1, to its end, without the other flag."
         )
     return [sentences[number] for number in range(highest + 1)]
 
@@ -76,6 +77,7 @@ def _refuse_subwords(path: str | Path, lines: list[str]) -> None:
     if marked and len(marked) * 20 >= len(lines):
         raise InputError(
             f"{path} should hold whole words, but {len(marked)} of {len(lines)} sentences have subword marks "
-            f"('@@ ' or '\u2581'), the first is sentence {marked[0]}: {lines[marked[0] - 1][:60]!r}. Run fairseq-generate with "
-            "--post-process subword_nmt (or sentencepiece), or join the words of a plain text: sed -E 's/@@( |$)//g'"
+            f"('@@ ' or '\u2581'), the first is sentence {marked[0]}: {lines[marked[0] - 1][:60]!r}. "
+            "Run fairseq-generate with --post-process subword_nmt (or sentencepiece), or join the words of a plain "
+            "text: sed -E 's/@@( |$)//g'"
         )

@@ -44,7 +44,17 @@ def meteor(hypotheses: list[str], references: list[str], jar: str | Path, langua
         for path, sentences in zip(files, (hypotheses, references)):
             # Java's line reader also ends a line at a lone \r, so any run of white space becomes one space.
             path.write_text("".join(" ".join(sentence.split()) + "\n" for sentence in sentences), encoding="utf-8")
-        command = ["java", "-Xmx2G", "-Dfile.encoding=UTF-8", "-jar", str(jar), *map(str, files), "-l", language, "-norm"]
+        command = [
+            "java",
+            "-Xmx2G",
+            "-Dfile.encoding=UTF-8",
+            "-jar",
+            str(jar),
+            *map(str, files),
+            "-l",
+            language,
+            "-norm",
+        ]
         try:
             done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
         except OSError as error:
@@ -56,7 +66,7 @@ def meteor(hypotheses: list[str], references: list[str], jar: str | Path, langua
     if done.returncode or score is None:
         said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[0]
         raise InputError(
-            f"METEOR ({jar}, language {language}) should print a `Final score:`, but ended with status {done.returncode} "
-            f"and said: {said}"
+            f"METEOR ({jar}, language {language}) should print a `Final score:`, but ended with status "
+            f"{done.returncode} and said: {said}"
         )
     return score

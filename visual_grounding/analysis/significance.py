@@ -58,8 +58,8 @@ def bleu_from_statistics(totals: np.ndarray, *, smooth: bool) -> np.ndarray:
 
         BLEU = min(1, exp(1 - r / h)) · (p_1 p_2 p_3 p_4) ^ (1/4)
 
-    h, r -> lengths. Where no n-gram matches, p_n is 0; with smoothing the z-th such order gets 1 / (2^z total_n), unless
-    nothing matches at all.
+    h, r -> lengths. Where no n-gram matches, p_n is 0; with smoothing the z-th such order gets 1 / (2^z total_n),
+    unless nothing matches at all.
 
     Shapes:
         totals: (..., 10), columns as in `bleu_statistics`

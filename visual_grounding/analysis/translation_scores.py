@@ -187,7 +187,7 @@ def score_translations(
     >>> round(scores.tokenised_bleu, 2), round(scores.normalised_bleu, 2)  # (5/6 · 4/5 · 3/4 · 2/3) ^ 1/4
     (75.98, 100.0)
     """
-    check_same_length("the hypotheses", hypotheses, "the references", references)
+    check_same_length("hypotheses", len(hypotheses), "references", len(references))
     return score_forms(
         text_forms(hypotheses, form=hypotheses_are, language=language),
         text_forms(references, form=references_are, language=language),
@@ -196,16 +196,19 @@ def score_translations(
     )
 
 
-def check_same_length(hypotheses_name: str, hypotheses: Sequence[str], name: str, references: Sequence[str]) -> None:
-    """Raises:
-    InputError: the two texts don't have the same number of sentences, or have none.
+def check_same_length(hypotheses_name: str, hypotheses: int, references_name: str, references: int) -> None:
+    """Insist that two texts, called by these names in the message, have the same number of sentences, at least one.
+
+    Raises:
+        InputError: they don't.
     """
     if not references:
-        raise InputError(f"{name} should hold at least one sentence, but has none: nothing to compare with.")
-    if len(hypotheses) != len(references):
+        raise InputError(f"{references_name} should hold at least one sentence, but has none: nothing to compare with.")
+    if hypotheses != references:
         raise InputError(
-            f"{name} has {len(references)} sentences, but {hypotheses_name} has {len(hypotheses)}. "
-            "Translate the whole set that the references belong to, one line a sentence."
+            f"{references_name} has {references} sentences, but {hypotheses_name} has {hypotheses}. "
+            "Translate the whole set that the references belong to; fairseq-generate needs "
+            "--required-batch-size-multiple 1 for that, or it drops a last batch that isn't a multiple of 8."
         )
 
 

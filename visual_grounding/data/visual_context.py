@@ -6,12 +6,13 @@ from typing import Any, Optional
 
 import numpy as np
 import torch
-from fairseq.data import BaseWrapperDataset, FairseqDataset
+from fairseq.data import FairseqDataset
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from ..errors import InputError
 from ..features.store import FeatureStore
 from ..retrieval.image_ids import ImageIds
+from .complete_batches import CompleteBatches
 from .image_order import IMAGE_ORDERS, arrange_images
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class VisualContextConfig(FairseqDataclass):
     image_seed: int = field(default=1, metadata={"help": "seed of --image-order shuffled"})
 
 
-class VisualContextDataset(BaseWrapperDataset):
+class VisualContextDataset(CompleteBatches):
     """Adds `net_input["visual"]` to every batch of a text dataset.
 
     Only the rows of a batch are read, when it is collated, so the cost doesn't grow with the collection.
@@ -71,10 +72,6 @@ class VisualContextDataset(BaseWrapperDataset):
                 "padding_mask": torch.from_numpy(padding_mask),
             }
         return batch
-
-    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
-        """Sizes of many items at once; the base class forgets to pass this on."""
-        return self.dataset.num_tokens_vec(indices)
 
 
 def load_image_ids(folders: list[str], images_per_sentence: int) -> tuple[np.ndarray, list[ImageIds]]:

@@ -82,8 +82,9 @@ class FeatureStore:
         if not np.isfinite(features.sum(dtype=np.float32)):
             bad = ids[~np.isfinite(features.astype(np.float32).sum(axis=(-2, -1)))]
             if bad.size:
+                row = int(bad.flat[0])
                 raise InputError(
-                    f"{self.folder}: the features of row {int(bad.flat[0])} ({self.key(int(bad.flat[0]))}) hold NaN or infinity; "
+                    f"{self.folder}: the features of row {row} ({self.key(row)}) hold NaN or infinity; "
                     f"{bad.size} such images in this batch. Extract or import them again."
                 )
         return features, ~features.any(axis=-1)

@@ -42,8 +42,8 @@ def read_meta(folder: str | Path, expected_format: str) -> dict[str, Any]:
     if not path.is_file():
         if folder.with_name(folder.name + ".partial").is_dir():
             raise InputError(
-                f"{folder} should hold a finished {expected_format}, but only {folder}.partial exists: the command that "
-                "writes it was interrupted. Run that command again; it continues where it stopped."
+                f"{folder} should hold a finished {expected_format}, but only {folder}.partial exists: the command "
+                "that writes it was interrupted. Run that command again; it continues where it stopped."
             )
         raise InputError(f"{folder} should hold a {expected_format}, but there is no {path}.")
     try:

@@ -9,7 +9,7 @@ A rerun with the same plan does only what is missing, so its result is the same 
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +40,7 @@ class ShardedArtefact:
         out: where the finished artefact will be.
         format: what kind it is; goes into `meta.json`.
         plan: JSON-ready choices and input hashes that decide the bytes. The same plan continues or confirms an
-            existing output, another plan is refused.
+            existing output, another plan is refused (unless no shard was finished: then there is nothing to lose).
         rows: length of the first axis of every array.
         shard_size: rows per shard.
         arrays: name -> (shape of one row, dtype).
@@ -58,7 +58,7 @@ class ShardedArtefact:
         shard_size: int,
         arrays: dict[str, tuple[tuple[int, ...], str]],
     ) -> None:
-        self.out = Path(out)
+        self.out = Path(out) if Path(out).name not in ("", "..") else Path(out).resolve()
         self.format = format
         self.plan = json.loads(json.dumps({**plan, "rows": rows, "shard_size": shard_size}))
         self.rows = rows
@@ -66,11 +66,12 @@ class ShardedArtefact:
         self.partial = self.out.with_name(self.out.name + ".partial")
         self.files = self.partial / "files"
         self.progress = self.partial / "progress"
-        self._rows = {name: (tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in arrays.items()}
+        self._rows = {name: (tuple(map(int, shape)), np.dtype(dtype)) for name, (shape, dtype) in arrays.items()}
         self.finished = self._check_finished()
         if not self.finished:
             try:
-                self._prepare()
+                if not self._continues():
+                    self._start()
             except OSError as error:
                 raise InputError(f"{self.partial} can't be written: {error.strerror or error}.") from error
 
@@ -78,7 +79,8 @@ class ShardedArtefact:
         if not self.out.exists():
             return False
         try:
-            previous = json.loads((self.out / META).read_text(encoding="utf-8"))["plan"]
+            meta = json.loads((self.out / META).read_text(encoding="utf-8"))
+            previous = {"format": meta["format"], **meta["plan"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{self.out} exists and isn't a finished {self.format}. Choose another --out.") from error
         self._refuse_other_plan(previous, self.out)
@@ -86,18 +88,35 @@ class ShardedArtefact:
         return True
 
     def _refuse_other_plan(self, previous: dict[str, Any], place: Path) -> None:
-        names = sorted(name for name in previous.keys() | self.plan.keys() if previous.get(name) != self.plan.get(name))
+        now = {"format": self.format, **self.plan}
+        names = sorted(name for name in previous.keys() | now.keys() if previous.get(name) != now.get(name))
         if names:
-            changes = "; ".join(f"{name} was {previous.get(name)!r}, now {self.plan.get(name)!r}" for name in names)
+            changes = "; ".join(f"{name} was {previous.get(name)!r}, now {now.get(name)!r}" for name in names)
             raise InputError(f"{place} was made with other choices ({changes}). Choose another --out, or delete it.")
 
-    def _prepare(self) -> None:
+    def _continues(self) -> bool:
+        """Whether an earlier run of the same plan left something to continue."""
         plan_file = self.progress / "plan.json"
-        if plan_file.exists():
-            self._refuse_other_plan(json.loads(plan_file.read_text(encoding="utf-8")), self.partial)
-            return
-        self.files.mkdir(parents=True, exist_ok=True)
-        self.progress.mkdir(exist_ok=True)
+        if not plan_file.exists() or not self.files.is_dir():
+            return False
+        previous = json.loads(plan_file.read_text(encoding="utf-8"))
+        if any(path.stem.isdigit() for path in self.progress.glob("*.json")):
+            self._refuse_other_plan(previous, self.partial)
+        return previous == {"format": self.format, **self.plan}
+
+    def _start(self) -> None:
+        for folder in (self.progress, self.files):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+        try:
+            self._lay_out()
+        except OSError:
+            shutil.rmtree(self.files, ignore_errors=True)  # nothing is in there yet, but it may have filled the disk
+            raise
+        write_json(self.progress / "plan.json", {"format": self.format, **self.plan})
+
+    def _lay_out(self) -> None:
+        """Make every array in its full size."""
         for name, (shape, dtype) in self._rows.items():
             path = self.files / f"{name}.npy"
             header = {
@@ -110,7 +129,6 @@ class ShardedArtefact:
                 size = self.rows * self._row_bytes(name)
                 if size:  # claims the disk now: a full disk is an error here, not a crash after hours
                     os.posix_fallocate(file.fileno(), file.tell(), size)
-        write_json(plan_file, self.plan)
 
     def _row_bytes(self, name: str) -> int:
         shape, dtype = self._rows[name]
@@ -143,10 +161,29 @@ class ShardedArtefact:
                     file.flush()
                     os.fdatasync(file.fileno())
             except OSError as error:
-                raise InputError(
-                    f"{path} can't be written: {error.strerror or error}. What is done stays; rerun."
-                ) from error
-        write_json(self._marker(shard), notes or {})
+                raise self._unwritable(path, error) from error
+        try:
+            write_json(self._marker(shard), notes or {})
+        except OSError as error:
+            raise self._unwritable(self._marker(shard), error) from error
+
+    def add_lines(self, name: str, lines: Iterable[str]) -> None:
+        """Add a text file beside the arrays, one item a line, before publishing.
+
+        Raises:
+            InputError: it can't be written.
+        """
+        path = self.files / name
+        try:
+            with open(path, "w", encoding="utf-8", newline="\n") as file:
+                file.writelines(line + "\n" for line in lines)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise self._unwritable(path, error) from error
+
+    def _unwritable(self, path: Path, error: OSError) -> InputError:
+        return InputError(f"{path} can't be written: {error.strerror or error}. What is done stays; rerun.")
 
     def notes(self) -> list[dict[str, Any]]:
         """What was noted with each shard, in order: also for shards written before an interruption."""
@@ -161,7 +198,9 @@ class ShardedArtefact:
         missing = [shard.number for shard in self.missing()]
         if missing:
             raise RuntimeError(f"{self.partial}: shards {missing[:5]} are missing, {len(missing)} in all")
-        write_json(self.files / META, {"format": self.format, "version": FORMAT_VERSION, "plan": self.plan, **meta})
-        self.out.parent.mkdir(parents=True, exist_ok=True)
-        self.files.rename(self.out)
-        shutil.rmtree(self.partial)
+        try:
+            write_json(self.files / META, {"format": self.format, "version": FORMAT_VERSION, "plan": self.plan, **meta})
+            self.files.rename(self.out)
+        except OSError as error:
+            raise self._unwritable(self.out, error) from error
+        shutil.rmtree(self.partial, ignore_errors=True)  # it is published; the rest can't make it wrong

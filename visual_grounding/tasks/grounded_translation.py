@@ -14,6 +14,7 @@ from fairseq.data import ConcatDataset, Dictionary
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from ..data.complete_batches import CompleteBatches
 from ..data.visual_context import VisualContextConfig, add_visual_context
 from ..errors import InputError
 from ..features.store import FeatureStore
@@ -47,6 +48,7 @@ class GroundedTranslationTask(TranslationTask):
             )
             raise InputError(f"{given} and {missing} belong together, but {missing} isn't given.")
         self.image_store = FeatureStore(cfg.image_features) if cfg.image_features else None
+        self._said_blind = False
 
     @property
     def image_feature_size(self) -> int:
@@ -60,9 +62,10 @@ class GroundedTranslationTask(TranslationTask):
             InputError: text, ids and store don't belong together.
         """
         super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
-        if self.image_store is None:
-            return
         dataset = self.datasets[split]
+        if self.image_store is None:
+            self.datasets[split] = CompleteBatches(dataset)
+            return
         roots = utils.split_paths(self.cfg.image_ids)
         # As the text: the training set may come in several folders, one an epoch; the others use the first.
         root = roots[(epoch - 1) % len(roots)] if split == self.cfg.train_subset else roots[0]
@@ -75,5 +78,7 @@ class GroundedTranslationTask(TranslationTask):
 
     def build_dataset_for_inference(self, src_tokens: list, src_lengths: list, constraints: Any = None) -> Any:
         """Typed sentences have no images: the model translates them from text alone."""
-        logger.warning("sentences given to fairseq-interactive have no images; they are translated from text alone.")
+        if not self._said_blind:
+            logger.warning("sentences given to fairseq-interactive have no images; they are translated from text alone.")
+            self._said_blind = True
         return super().build_dataset_for_inference(src_tokens, src_lengths, constraints)

@@ -1,0 +1,92 @@
+"""Reading translations: plain text, what fairseq-generate prints, and everything that can be wrong with either."""
+
+from pathlib import Path
+
+import pytest
+
+from visual_grounding.analysis.hypotheses import read_hypotheses, read_references
+from visual_grounding.errors import InputError
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_bytes(text.encode("utf-8"))
+    return path
+
+
+def generated(*numbers: int) -> str:
+    """What fairseq-generate prints for these sentences, in this order."""
+    return "2024-01-01 10:00:00 | INFO | fairseq_cli.generate | loading\n" + "".join(
+        f"S-{i}\ta b\nT-{i}\tziel {i}\nH-{i}\t-0.5\tnoch@@ mal {i}\nD-{i}\t-0.5\tnochmal {i}\nP-{i}\t-0.1 -0.2\n"
+        for i in numbers
+    )
+
+
+def test_hypotheses_of_plain_text_are_its_lines(tmp_path: Path) -> None:
+    # U+2028 and a form feed are no line ends, an empty line is an empty translation.
+    path = write(tmp_path / "plain", "ein Hund\n\nzwei\u2028Hunde\x0c\n")
+    assert read_hypotheses(path) == ["ein Hund", "", "zwei\u2028Hunde\x0c"]
+
+
+def test_hypotheses_of_generate_are_sorted_and_taken_from_detokenised_lines(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "out", generated(10, 2, 0, 1, 3, 9, 8, 7, 6, 5, 4) + "Generate test with beam=5: BLEU4 = 1\n"
+    )
+    assert read_hypotheses(path) == [f"nochmal {i}" for i in range(11)]
+
+
+def test_hypotheses_of_generate_come_from_h_lines_where_there_are_no_others(tmp_path: Path) -> None:
+    path = write(tmp_path / "out", "H-1\t-1e-05\tzwei\nH-0\t-inf\teins\n")
+    assert read_hypotheses(path) == ["eins", "zwei"]
+
+
+def test_hypotheses_of_generate_may_be_empty(tmp_path: Path) -> None:
+    path = write(tmp_path / "out", "D-1\t-0.25\t\nD-0\t-0.5\n")
+    assert read_hypotheses(path) == ["", ""]
+
+
+def test_hypotheses_of_generate_keep_the_best_of_an_nbest_list(tmp_path: Path) -> None:
+    path = write(tmp_path / "out", "D-1\t-0.1\tbest\nD-1\t-0.9\tworse\nD-0\t-0.2\tgut\nD-0\t-0.3\tschlecht\n")
+    assert read_hypotheses(path) == ["gut", "best"]
+
+
+def test_hypotheses_are_refused_when_ids_are_missing(tmp_path: Path) -> None:
+    path = write(tmp_path / "out", generated(6, 0, 2, 3))
+    with pytest.raises(
+        InputError,
+        match=r"from 0 to 6, its highest, but 3 are missing, the first is 1\. .*--required-batch-size-multiple 1",
+    ):
+        read_hypotheses(path)
+
+
+def test_hypotheses_are_refused_when_two_runs_are_in_one_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "out", generated(1, 0) + generated(1, 0))
+    with pytest.raises(InputError, match=r"sentence 1 comes back after other sentences"):
+        read_hypotheses(path)
+
+
+@pytest.mark.parametrize("line", ["ein gro@@ ßer Hund", "ein gro@@", "\u2581ein \u2581gro ßer"])
+def test_hypotheses_are_refused_when_words_are_still_split(tmp_path: Path, line: str) -> None:
+    path = write(tmp_path / "plain", f"ein Hund\n{line}\n")
+    with pytest.raises(InputError, match=r"1 of 2 sentences have subword marks .* the first is sentence 2: .*ein"):
+        read_hypotheses(path)
+
+
+def test_hypotheses_keep_a_stray_mark_of_the_text_itself(tmp_path: Path) -> None:
+    lines = ["ein Hund"] * 40 + ["schreib an foo@@ bitte"]
+    assert read_hypotheses(write(tmp_path / "plain", "\n".join(lines) + "\n")) == lines
+
+
+def test_hypotheses_are_refused_when_unreadable(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"missing can't be read: No such file"):
+        read_hypotheses(tmp_path / "missing")
+
+
+def test_hypotheses_are_refused_when_not_utf8(tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes("gut\nM\u00e4dchen\n".encode("latin-1"))
+    with pytest.raises(InputError, match=r"latin should be UTF-8, but line 2 has byte 0xe4"):
+        read_hypotheses(tmp_path / "latin")
+
+
+def test_references_are_refused_when_empty(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"refs should hold one reference .* is empty: nothing to compare with"):
+        read_references(write(tmp_path / "refs", "\n\n"))

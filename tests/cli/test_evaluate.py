@@ -1,0 +1,196 @@
+"""`visual-grounding evaluate`: one report from real files, and every mistake that a user can make with them."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from visual_grounding.analysis.translation_scores import score_translations
+from visual_grounding.cli.main import main
+from visual_grounding.storage.artefact import sha256_of_file
+
+REFERENCES = ["Ein Mädchen sitzt im Park .", "Zwei Hunde laufen über die Straße .", "Ein Mann liest .", "Sie lacht ."]
+FIRST = ["Ein Mädchen sitzt im Garten .", "Zwei Hunde laufen über die Straße .", "Ein Mann liest .", ""]
+SECOND = ["Ein Mädchen sitzt im Park .", "Zwei Hunde laufen über die Straße .", "Ein Mann schläft .", "Sie lacht ."]
+TEXT_ONLY = ["Ein Kind sitzt im Park .", "Zwei Katzen laufen über die Straße .", "Eine Frau liest .", "Er lacht ."]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """Paths of references, two seeds (the second as fairseq-generate writes it) and a twin."""
+    generated = "".join(f"H-{i}\t-0.1\tx@@ y\nD-{i}\t-0.1\t{SECOND[i]}\n" for i in (2, 0, 3, 1))
+    texts = {"ref": REFERENCES, "first": FIRST, "twin": TEXT_ONLY}
+    contents = {name: "".join(line + "\n" for line in lines) for name, lines in texts.items()}
+    for name, content in {**contents, "second": generated}.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    return {name: str(tmp_path / name) for name in ("ref", "first", "second", "twin")} | {"out": str(tmp_path / "out")}
+
+
+def evaluate(files: dict[str, str], *arguments: str, hypothesis: str = "first") -> int:
+    hypotheses = [files[name] for name in hypothesis.split()]
+    return main(
+        ["evaluate", "--hypothesis", *hypotheses, "--reference", files["ref"], "--out", files["out"], *arguments]
+    )
+
+
+def report(files: dict[str, str]) -> Any:
+    return json.loads(Path(files["out"], "scores.json").read_text(encoding="utf-8"))
+
+
+def refused(files: dict[str, str], capsys: pytest.CaptureFixture[str], *arguments: str, **more: str) -> str:
+    """The message of a run that must exit with 2 and write nothing."""
+    assert evaluate(files, *arguments, **more) == 2
+    assert not Path(files["out"]).exists()
+    return capsys.readouterr().err
+
+
+def test_evaluate_reports_two_seeds_against_a_twin(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    twins = ["--twin", files["twin"], files["twin"], "--bootstrap-samples", "50"]
+    assert evaluate(files, *twins, hypothesis="first second") == 0
+    result = report(files)
+    ours, twin = result["systems"]["hypothesis"], result["systems"]["twin"]
+    expected = [score_translations(lines, REFERENCES) for lines in (FIRST, SECOND)]
+    for name in ("tokenised_bleu", "normalised_bleu", "sacrebleu", "chrf"):
+        values = [getattr(scores, name) for scores in expected]
+        assert ours[name]["values"] == values
+        assert ours[name]["mean"] == pytest.approx(sum(values) / 2)
+        assert ours[name]["std"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+        assert twin[name]["std"] == 0
+        pairs = result["comparison"]["pairs"]
+        assert [pair["hypothesis"] for pair in pairs] == [files["first"], files["second"]]
+        for pair, value in zip(pairs, values):
+            assert pair[name]["delta"] == pytest.approx(value - twin[name]["mean"])
+            assert pair[name]["low"] <= pair[name]["high"]
+            assert 0 < pair[name]["p_value"] <= 1
+    assert (ours["meteor"], ours["parameters"], ours["empty"]) == (None, None, [1, 0])
+    assert result["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert (result["comparison"]["samples"], result["comparison"]["seed"]) == (50, 1)
+    assert result["meta"]["sha256"][files["ref"]] == sha256_of_file(files["ref"])
+    assert result["meta"]["arguments"]["target_lang"] == "de"
+    captured = capsys.readouterr()
+    mean = ours["sacrebleu"]["mean"]
+    row = next(line for line in captured.out.splitlines() if line.startswith("sacreBLEU, detokenised"))
+    assert row.split()[2:5] == [f"{mean:.2f}", "±", f"{ours['sacrebleu']['std']:.2f}"]
+    assert row.split()[-1] == f"{mean - twin['sacrebleu']['mean']:+.2f}"
+    assert "METEOR: not computed (give --meteor-jar FILE)" in captured.out
+    assert f"{files['second']} against {files['twin']}" in captured.out
+    assert result["signature"] in captured.out
+    assert "1 of 4 translations in " in captured.err
+    assert "(25.0 %) are empty; they count." in captured.err
+
+
+def test_evaluate_without_a_twin_has_no_comparison(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate(files, hypothesis="second") == 0
+    result = report(files)
+    assert result["systems"]["twin"] is None
+    assert result["comparison"] is None
+    assert result["systems"]["hypothesis"]["chrf"]["std"] is None
+    out = capsys.readouterr().out
+    assert "±" not in out
+    assert "difference" not in out
+
+
+def test_evaluate_counts_parameters_of_both(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    for name, size in (("big.pt", 1234), ("small.pt", 1000)):
+        torch.save(
+            {"model": {"w": torch.zeros(size), "encoder.version": torch.zeros(1)}}, Path(files["ref"]).parent / name
+        )
+    folder = Path(files["ref"]).parent
+    twin = ["--twin", files["twin"], "--twin-checkpoint", str(folder / "small.pt")]
+    assert evaluate(files, "--checkpoint", str(folder / "big.pt"), *twin, "--bootstrap-samples", "5") == 0
+    systems = report(files)["systems"]
+    assert (systems["hypothesis"]["parameters"], systems["twin"]["parameters"]) == (1234, 1000)
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("parameters"))
+    assert row.split() == ["parameters", "1,234", "1,000"]
+
+
+def test_evaluate_says_where_each_text_comes_from(files: dict[str, str]) -> None:
+    Path(files["ref"]).write_text("Ein Mädchen.\nZwei.\nDrei.\nVier.\n", encoding="utf-8")
+    assert evaluate(files, "--reference-is", "raw") == 0
+    conventions = report(files)["conventions"]
+    assert conventions["tokenised_bleu"]["text"] == "hypotheses as given, references tokenised by sacremoses"
+    assert conventions["sacrebleu"]["text"] == "hypotheses detokenised by sacremoses, references as given"
+    assert conventions["normalised_bleu"]["text"].endswith("sacremoses, then lower-cased and accent-stripped")
+
+
+def test_evaluate_warns_when_a_text_does_not_look_as_declared(
+    files: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(files, "--reference-is", "raw") == 0
+    err = capsys.readouterr().err
+    assert "ref is taken as raw text, but most of its full stops look tokenised. If so: --reference-is tokenised" in err
+    assert "--hypothesis-is" not in err
+
+
+def test_evaluate_runs_meteor_on_every_file(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    java = tmp_path / "java"
+    java.write_text('#!/bin/sh\necho "Final score: 0.$(wc -w < "$5")"\n')  # the number of words stands for a score
+    java.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    (tmp_path / "meteor.jar").touch()
+    assert evaluate(files, "--meteor-jar", str(tmp_path / "meteor.jar"), hypothesis="first second") == 0
+    assert report(files)["systems"]["hypothesis"]["meteor"]["values"] == [14.0, 16.0]
+    out = capsys.readouterr().out
+    assert "15.00 ± 1.41" in out
+    assert "not computed" not in out
+
+
+def test_evaluate_is_refused_when_line_counts_differ(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path(files["first"]).write_text("Ein Hund .\n", encoding="utf-8")
+    assert f"{files['ref']} has 4 sentences, but {files['first']} has 1." in refused(files, capsys)
+
+
+def test_evaluate_is_refused_when_ids_are_missing(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path(files["first"]).write_text("D-0\t-0.1\ta\nD-3\t-0.1\tb\n", encoding="utf-8")
+    assert "2 are missing, the first is 1." in refused(files, capsys)
+
+
+def test_evaluate_is_refused_when_a_file_is_missing_or_not_utf8(
+    files: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "nowhere can't be read: No such file" in refused(files, capsys, "--twin", files["first"] + "nowhere")
+    Path(files["ref"]).write_bytes("ö\n".encode("latin-1"))
+    assert "ref should be UTF-8, but line 1 has byte 0xf6" in refused(files, capsys)
+
+
+def test_evaluate_is_refused_when_there_is_nothing_to_compare_with(
+    files: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "--twin-checkpoint needs the twin's translations" in refused(files, capsys, "--twin-checkpoint", "x.pt")
+    Path(files["ref"]).write_text("")
+    assert "is empty: nothing to compare with" in refused(files, capsys)
+
+
+def test_evaluate_is_refused_when_pairs_are_incomplete(
+    files: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = refused(files, capsys, "--twin", files["twin"], hypothesis="first second")
+    assert (
+        "as many files as --hypothesis, as they are compared in pairs, but --hypothesis has 2 and --twin has 1"
+        in message
+    )
+
+
+def test_evaluate_is_refused_when_numbers_are_impossible(
+    files: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "--bootstrap-samples should be at least 1, but is 0" in refused(files, capsys, "--bootstrap-samples", "0")
+    assert "--seed should not be negative, but is -1" in refused(files, capsys, "--seed", "-1")
+
+
+def test_evaluate_is_refused_when_a_checkpoint_or_jar_is_wrong(
+    files: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "ref should be a fairseq checkpoint, but is" in refused(files, capsys, "--checkpoint", files["ref"])
+    assert "there is no file no.jar" in refused(files, capsys, "--meteor-jar", "no.jar")
+
+
+def test_evaluate_is_refused_when_out_is_a_file(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path(files["out"]).touch()
+    assert evaluate(files) == 2
+    assert "out can't be written: File exists" in capsys.readouterr().err

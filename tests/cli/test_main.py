@@ -1,0 +1,42 @@
+"""The command itself: quick to answer, no fairseq where none is needed, one line for a mistake."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import run_command
+
+import visual_grounding
+from visual_grounding.cli.main import VERBS
+
+
+def run_without(blocked: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run the command in a fresh process in which `blocked` can't be imported."""
+    script = f"""
+import sys
+for name in {blocked.split()!r}:
+    sys.modules[name] = None
+sys.argv[0] = "visual-grounding"
+from visual_grounding.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+    return subprocess.run([sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_help_and_user_dir_import_nothing_heavy():
+    done = run_without("torch numpy fairseq transformers PIL matplotlib", "user-dir")
+    assert (done.returncode, done.stdout.strip()) == (0, str(Path(visual_grounding.__file__).parent)), done.stderr
+    done = run_without("torch numpy fairseq transformers PIL matplotlib", "--help")
+    assert done.returncode == 0 and all(verb in done.stdout for verb in VERBS), done.stderr
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_without_importing_anything_heavy(verb):
+    done = run_without("torch fairseq transformers matplotlib", verb, "--help")
+    assert done.returncode == 0 and f"visual-grounding {verb}" in done.stdout, done.stderr
+
+
+def test_unknown_verb_exits_with_2():
+    done = run_command("visual-grounding", "retreive")
+    assert done.returncode == 2 and "retreive" in done.stderr and "Traceback" not in done.stderr

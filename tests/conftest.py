@@ -1,0 +1,145 @@
+"""Small worlds to test in: a random feature store, image ids, binarised text, and fairseq's commands in fresh processes."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from visual_grounding.features.store import FEATURE_STORE
+from visual_grounding.retrieval.image_ids import IMAGE_IDS
+from visual_grounding.storage.artefact import sha256_of_file
+from visual_grounding.storage.shards import ShardedArtefact
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def shared_data() -> Path:
+    """Where the real data is, if it is here: VISUAL_GROUNDING_DATA, or ../shared/data beside the repository."""
+    return Path(os.environ.get("VISUAL_GROUNDING_DATA", REPOSITORY.parent / "shared" / "data"))
+
+
+@pytest.fixture
+def real_data() -> Path:
+    """The folder of real data; skips where it isn't."""
+    folder = shared_data()
+    if not (folder / "flickr8k").is_dir():
+        pytest.skip("the shared real data isn't here (set VISUAL_GROUNDING_DATA)")
+    return folder
+
+
+def write_store(folder: Path, features: np.ndarray, keys: list[str] | None = None) -> Path:
+    """A feature store of `features` (I, R, F)."""
+    keys = keys or [f"image{row}.jpg" for row in range(len(features))]
+    images, regions, size = features.shape
+    artefact = ShardedArtefact(
+        folder, FEATURE_STORE, {}, images, max(images, 1), {"features": ((regions, size), "float16")}
+    )
+    (artefact.files / "keys.txt").write_text("".join(key + "\n" for key in keys), encoding="utf-8")
+    for shard in artefact.missing():
+        artefact.write(shard, {"features": features.astype(np.float16)})
+    digest = sha256_of_file(artefact.files / "keys.txt")
+    artefact.publish({"images": images, "regions": regions, "size": size, "keys_sha256": digest, "signature": "test"})
+    return folder
+
+
+def write_image_ids(folder: Path, ids: np.ndarray, keys_sha256: str) -> Path:
+    """A table of image ids (S, N)."""
+    sentences, count = ids.shape
+    artefact = ShardedArtefact(
+        folder,
+        IMAGE_IDS,
+        {},
+        sentences,
+        max(sentences, 1),
+        {"ids": ((count,), "int32"), "scores": ((count,), "float16")},
+    )
+    for shard in artefact.missing():
+        artefact.write(shard, {"ids": ids, "scores": np.zeros(ids.shape)})
+    artefact.publish(
+        {"sentences": sentences, "images_per_sentence": count, "keys_sha256": keys_sha256, "signature": "test"}
+    )
+    return folder
+
+
+def run_python(module: str, *arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """`python -m module …` in a fresh process, one thread, without the repository on the path by accident."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)], cwd=cwd, env=environment, capture_output=True, text=True
+    )
+
+
+def run_command(name: str, *arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """One of the environment's commands (`fairseq-train`, `visual-grounding` …) in a fresh process."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    command = Path(sys.executable).with_name(name)
+    return subprocess.run([command, *map(str, arguments)], cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="session")
+def user_dir() -> str:
+    """What `visual-grounding user-dir` prints."""
+    return run_command("visual-grounding", "user-dir").stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def tiny_translation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A translation task whose last word only the image tells: `text/` raw, `bin/` binarised, `store/`, `ids/<split>`.
+
+    24 images of 2 kinds, R = 3 regions, F = 6; 48 training, 12 validation and 12 test sentences with N = 2 images.
+    """
+    folder = tmp_path_factory.mktemp("tiny")
+    rng = np.random.default_rng(0)
+    kind = np.arange(24) % 2
+    features = rng.normal(size=(24, 3, 6)) + 4 * kind[:, None, None]
+    store = write_store(folder / "store", features)
+    digest = sha256_of_file(store / "keys.txt")
+    (folder / "text").mkdir()
+    for split, size in (("train", 48), ("valid", 12), ("test", 12)):
+        kinds = rng.integers(0, 2, size)
+        ids = np.stack([rng.choice(np.flatnonzero(kind == k), 2, replace=False) for k in kinds]).astype(np.int32)
+        write_image_ids(folder / "ids" / split, ids, digest)
+        words = [" ".join(rng.choice(["a", "b", "c", "d"], rng.integers(2, 6))) for _ in kinds]
+        (folder / "text" / f"{split}.en").write_text("".join(f"{w} bat\n" for w in words))
+        (folder / "text" / f"{split}.de").write_text(
+            "".join(f"{w} {('Schläger', 'Fledermaus')[k]}\n" for w, k in zip(words, kinds)), encoding="utf-8"
+        )
+    done = run_command(
+        "fairseq-preprocess", "-s", "en", "-t", "de", "--destdir", folder / "bin", "--workers", 1,
+        "--trainpref", folder / "text/train", "--validpref", folder / "text/valid", "--testpref", folder / "text/test",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def train_flags(user_dir: str) -> Callable[..., list[object]]:
+    """Flags of `fairseq-train` for the tiny task: `train_flags(folder, save_dir, *more)`."""
+
+    def flags(folder: Path, save_dir: Path, *more: object, arch: str = "visual_aware_transformer") -> list[object]:
+        return [
+            folder / "bin", "--user-dir", user_dir, "--task", "grounded_translation",
+            "--image-features", folder / "store", "--image-ids", folder / "ids",
+            "--arch", arch, "--encoder-layers", 1, "--decoder-layers", 1, "--encoder-embed-dim", 16,
+            "--encoder-ffn-embed-dim", 32, "--encoder-attention-heads", 2, "--decoder-attention-heads", 2,
+            "--optimizer", "adam", "--lr", 0.01, "--criterion", "label_smoothed_cross_entropy", "--max-tokens", 128,
+            "--max-epoch", 2, "--cpu", "--seed", 1, "--save-dir", save_dir, "--no-progress-bar", "--log-format", "simple", *more,
+        ]  # fmt: skip
+
+    return flags
+
+
+@pytest.fixture(scope="session")
+def trained(
+    tiny_translation: Path, train_flags: Callable[..., list[object]], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """`checkpoint_best.pt` of a short training on the tiny task; its log is beside it."""
+    save_dir = tmp_path_factory.mktemp("trained")
+    done = run_command("fairseq-train", *train_flags(tiny_translation, save_dir))
+    assert done.returncode == 0, done.stderr
+    (save_dir / "log").write_text(done.stdout + done.stderr)
+    return save_dir / "checkpoint_best.pt"

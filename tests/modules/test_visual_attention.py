@@ -1,0 +1,129 @@
+"""VA eq. 2 and 3: by hand, against a naive loop, and at the limits."""
+
+import math
+
+import pytest
+import torch
+
+from visual_grounding.modules.visual_attention import ImageProjection, TextToImageAttention, VisualAttention
+
+
+def identity_attention(size: int, heads: int) -> TextToImageAttention:
+    attention = TextToImageAttention(size, heads)
+    for layer in (attention.query, attention.key, attention.value, attention.output):
+        torch.nn.init.eye_(layer.weight)
+        torch.nn.init.zeros_(layer.bias)
+    return attention
+
+
+def naive_attention(attention: TextToImageAttention, text, images, mask):
+    """One query, one head, one image at a time."""
+    T, B, D = text.shape
+    size = D // attention.heads
+    result = torch.zeros(T, B, D)
+    for b in range(B):
+        present = [m for m in range(images.shape[1]) if not mask[b, m]]
+        for t in range(T):
+            if not present:
+                continue
+            parts = []
+            for h in range(attention.heads):
+                part = slice(h * size, (h + 1) * size)
+                q = attention.query(text[t, b])[part]
+                keys = [attention.key(images[b, m])[part] for m in present]
+                values = [attention.value(images[b, m])[part] for m in present]
+                weights = [math.exp(float(q @ k) / math.sqrt(size)) for k in keys]
+                parts.append(sum(w * v for w, v in zip(weights, values)) / sum(weights))
+            result[t, b] = attention.output(torch.cat(parts))
+    return result
+
+
+def test_text_to_image_attention_matches_hand_worked_example():
+    # One token h = (2, 0), two images (1, 0) and (0, 1), one head, identity projections, √d = √2.
+    # Scores 2/√2 = √2 and 0, so the weights are e^√2 / (e^√2 + 1) and its complement, and the values are the images.
+    attention = identity_attention(2, 1)
+    weight = math.exp(math.sqrt(2)) / (math.exp(math.sqrt(2)) + 1)  # 0.8044
+    result = attention(torch.tensor([[[2.0, 0.0]]]), torch.eye(2)[None], torch.zeros(1, 2, dtype=torch.bool))
+    torch.testing.assert_close(result, torch.tensor([[[weight, 1 - weight]]]))
+
+
+def test_visual_attention_matches_hand_worked_example():
+    # One image (0, 4): whatever the query, H' = (0, 4). H = (2, 0), W = I, b = 0: LayerNorm((2, 4)) = (−1, 1).
+    layer = VisualAttention(2, 1)
+    layer.attention = identity_attention(2, 1)
+    torch.nn.init.eye_(layer.output.weight)
+    torch.nn.init.zeros_(layer.output.bias)
+    result = layer(torch.tensor([[[2.0, 0.0]]]), torch.tensor([[[0.0, 4.0]]]), torch.zeros(1, 1, dtype=torch.bool))
+    torch.testing.assert_close(result, torch.tensor([[[-1.0, 1.0]]]), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_text_to_image_attention_agrees_with_naive_loop(heads):
+    torch.manual_seed(heads)
+    attention = TextToImageAttention(8, heads)
+    text, images = torch.randn(5, 3, 8), torch.randn(3, 6, 8)
+    mask = torch.rand(3, 6) < 0.4
+    mask[1] = True  # a sentence without images
+    with torch.no_grad():
+        torch.testing.assert_close(attention(text, images, mask), naive_attention(attention, text, images, mask))
+
+
+def test_visual_attention_without_image_is_the_text_path_alone():
+    layer = VisualAttention(8, 2).eval()
+    text = torch.randn(4, 2, 8)
+    absent = torch.ones(2, 3, dtype=torch.bool)
+    expected = layer.norm(layer.output(text))
+    torch.testing.assert_close(layer(text, None, None), expected)
+    for images in (torch.randn(2, 3, 8), torch.full((2, 3, 8), 1e4)):
+        torch.testing.assert_close(layer(text, images, absent), expected)
+
+
+def test_visual_attention_ignores_order_and_padding_of_images():
+    layer = VisualAttention(8, 2).eval()
+    text, images = torch.randn(4, 2, 8), torch.randn(2, 3, 8)
+    mask = torch.zeros(2, 3, dtype=torch.bool)
+    expected = layer(text, images, mask)
+    torch.testing.assert_close(layer(text, images[:, [2, 0, 1]], mask), expected)
+    padded = torch.cat([images, torch.full((2, 2, 8), 7.0)], 1)
+    padded_mask = torch.cat([mask, torch.ones(2, 2, dtype=torch.bool)], 1)
+    torch.testing.assert_close(layer(text, padded, padded_mask), expected)
+
+
+def test_visual_attention_gradient_reaches_every_parameter_and_is_finite_when_some_are_blind():
+    layer, projection = VisualAttention(8, 2), ImageProjection(5, 8, ffn_size=4)
+    mask = torch.tensor([[False, False], [True, True]])
+    layer(torch.randn(3, 2, 8), projection(torch.randn(2, 2, 1, 5)), mask).pow(3).sum().backward()
+    for name, parameter in [*layer.named_parameters(), *projection.named_parameters()]:
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+        # A bias on the keys moves all scores alike, and softmax doesn't see it.
+        assert parameter.grad.abs().sum() > 0 or name == "attention.key.bias", name
+
+
+def test_text_to_image_attention_refuses_shapes_that_disagree():
+    attention = TextToImageAttention(8, 2)
+    with pytest.raises(ValueError, match=r"\(4, 2, 8\).*\(3, 1, 8\)"):
+        attention(torch.randn(4, 2, 8), torch.randn(3, 1, 8), torch.zeros(3, 1, dtype=torch.bool))
+    with pytest.raises(ValueError, match="8 % 3 = 2"):
+        TextToImageAttention(8, 3)
+
+
+def test_image_projection_matches_hand_worked_example():
+    # v = (1, 2): one layer W = (3, 4): 3 + 8 = 11. Two layers: ReLU(−11) = 0 -> bias 5.
+    one = ImageProjection(2, 1)
+    one.output.weight.data, one.output.bias.data = torch.tensor([[3.0, 4.0]]), torch.zeros(1)
+    features = torch.tensor([1.0, 2.0]).reshape(1, 1, 1, 2)
+    assert one(features).item() == 11
+    two = ImageProjection(2, 1, ffn_size=1)
+    two.hidden.weight.data, two.hidden.bias.data = torch.tensor([[-3.0, -4.0]]), torch.zeros(1)
+    two.output.weight.data, two.output.bias.data = torch.tensor([[2.0]]), torch.tensor([5.0])
+    assert two(features).item() == 5
+
+
+def test_image_projection_lays_regions_of_images_side_by_side_and_takes_half_precision():
+    projection = ImageProjection(4, 4)
+    torch.nn.init.eye_(projection.output.weight)
+    torch.nn.init.zeros_(projection.output.bias)
+    features = torch.arange(2 * 3 * 5 * 4).reshape(2, 3, 5, 4).half()
+    result = projection(features)
+    assert result.shape == (2, 15, 4) and result.dtype == torch.float32
+    torch.testing.assert_close(result[1, 2 * 5 + 3], features[1, 2, 3].float())

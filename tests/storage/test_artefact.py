@@ -1,0 +1,88 @@
+"""`meta.json` and plain arrays: read back, or refused with the reason."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from visual_grounding.errors import InputError
+from visual_grounding.storage.artefact import open_array, read_meta, sha256_of_file, write_json
+
+
+def test_sha256_of_file_matches_the_digest_of_its_bytes(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 5000
+    (tmp_path / "f").write_bytes(content)
+    assert sha256_of_file(tmp_path / "f") == hashlib.sha256(content).hexdigest()
+
+
+def test_write_json_leaves_only_the_whole_file(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"b": 1, "a": "ü"})
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    assert (tmp_path / "a.json").read_text(encoding="utf-8") == '{\n  "a": "ü",\n  "b": 1\n}\n'
+
+
+def test_read_meta_returns_what_was_written(tmp_path: Path) -> None:
+    meta = {"format": "index", "version": 1, "images": 3}
+    write_json(tmp_path / "meta.json", meta)
+    assert read_meta(tmp_path, "index") == meta
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", r"should be the JSON description of a index, but is broken"),
+        ("[]", r"should be the JSON description of a index, but is broken"),
+        ('{"format": "index"}', r"is broken: KeyError\('version'\)"),
+        ('{"format": "vokens", "version": 1}', r"should hold a index, but .*meta\.json says that it is a vokens"),
+        ('{"format": "index", "version": 2}', r"has format version 2, but this package reads version 1"),
+    ],
+)
+def test_read_meta_refuses_another_description(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "meta.json").write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_meta(tmp_path, "index")
+
+
+def test_read_meta_names_the_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no .*store/meta\.json"):
+        read_meta(tmp_path / "store", "feature-store")
+
+
+def test_read_meta_tells_to_rerun_when_only_the_partial_exists(tmp_path: Path) -> None:
+    (tmp_path / "store.partial").mkdir()
+    with pytest.raises(InputError, match=r"only .*store\.partial exists.*Run that command again"):
+        read_meta(tmp_path / "store", "feature-store")
+
+
+def test_open_array_maps_the_file(tmp_path: Path) -> None:
+    array = np.arange(6, dtype=np.float16).reshape(2, 3)
+    np.save(tmp_path / "a.npy", array)
+    opened = open_array(tmp_path / "a.npy", (2, None), "float16")
+    assert isinstance(opened, np.memmap)
+    np.testing.assert_array_equal(opened, array)
+
+
+def test_open_array_names_both_shapes_and_types_when_they_differ(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((2, 3), np.float32))
+    with pytest.raises(InputError, match=r"float16 of shape \(2, any\), but is float32 of shape \(2, 3\)"):
+        open_array(tmp_path / "a.npy", (2, None), "float16")
+    with pytest.raises(InputError, match=r"float32 of shape \(4, 3\), but is float32 of shape \(2, 3\)"):
+        open_array(tmp_path / "a.npy", (4, 3), "float32")
+
+
+def test_open_array_refuses_a_missing_truncated_or_pickled_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    with pytest.raises(InputError, match=r"a\.npy is missing"):
+        open_array(path, (2,), "float32")
+    np.save(path, np.zeros(1000, np.float32))
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(InputError, match=r"a\.npy should be a plain \.npy array, but can't be read"):
+        open_array(path, (1000,), "float32")
+    np.save(path, np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match=r"a\.npy should be a plain \.npy array, but can't be read"):
+        open_array(path, (1,), "float32")
+    path.write_text(json.dumps([1]))
+    with pytest.raises(InputError, match=r"a\.npy should be a plain \.npy array, but can't be read"):
+        open_array(path, (1,), "float32")

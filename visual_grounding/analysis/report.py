@@ -1,0 +1,201 @@
+"""Sentences, their images and what became of them, side by side: one self-contained HTML page, and a PNG of it."""
+
+import base64
+import html
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from PIL import Image
+
+from ..features.images import ImageSource, UnreadableImage, read_image
+from ..features.store import FeatureStore
+from ..retrieval.image_ids import ImageIds
+
+THUMBNAIL = 112  # pixels a side, in the page and in the picture
+
+_STYLE = """
+body{font:15px/1.45 system-ui,sans-serif;color:#1d2733;background:#f6f7f9;margin:0 auto;max-width:1180px;padding:24px}
+h1{font-size:25px;margin:0 0 4px} h2{font-size:18px;margin:28px 0 8px} .note{color:#5b6775;margin:0 0 12px}
+table{border-collapse:collapse;background:#fff;box-shadow:0 1px 3px #0002} th,td{padding:6px 14px;text-align:right}
+th{background:#e9edf2;font-weight:600} th:first-child,td:first-child{text-align:left} tr+tr td{border-top:1px solid #e3e7ec}
+.row{background:#fff;box-shadow:0 1px 3px #0002;margin:10px 0;padding:12px 16px;display:flex;gap:18px;flex-wrap:wrap}
+.text{flex:1 1 380px} .source{font-size:17px;font-weight:600} .images{display:flex;gap:6px;flex-wrap:wrap}
+figure{margin:0;width:112px} figure img{width:112px;height:112px;object-fit:cover;border-radius:4px;background:#e9edf2}
+figcaption{font-size:11px;color:#5b6775;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
+dl{margin:6px 0 0;display:grid;grid-template-columns:max-content 1fr;gap:1px 14px} dt{color:#5b6775} dd{margin:0}
+.right{color:#11713d} .wrong{color:#b3261e} .none{color:#5b6775}
+"""
+
+
+@dataclass
+class ReportImage:
+    """One picture of a sentence. `image` None: it couldn't be read."""
+
+    image: Image.Image | None
+    key: str
+    score: float | None = None
+
+
+@dataclass
+class ReportRow:
+    """One sentence: its text, its images, and named outputs, each right (True), wrong (False) or not judged (None)."""
+
+    source: str
+    images: list[ReportImage] = field(default_factory=list)
+    outputs: list[tuple[str, str, bool | None]] = field(default_factory=list)
+
+
+@dataclass
+class ReportTable:
+    """A table of results: its first row is the header, its first column names the systems."""
+
+    cells: Sequence[Sequence[str]]
+    note: str = ""
+
+
+@dataclass
+class ReportSection:
+    """Rows under a heading."""
+
+    title: str
+    rows: list[ReportRow]
+    note: str = ""
+
+
+def images_of_sentences(
+    ids: ImageIds, sentences: Sequence[int], store: FeatureStore, images: ImageSource, limit: int
+) -> list[list[ReportImage]]:
+    """The pictures of each sentence, best first, at most `limit`; keys are looked up in one pass over the store's."""
+    tables = [
+        [(int(row), float(score)) for row, score in zip(ids.ids[s], ids.scores[s]) if row >= 0] for s in sentences
+    ]
+    wanted = {row for table in tables for row, _ in table[:limit]}
+    names = {row: key for row, key in enumerate(store.keys()) if row in wanted}
+    places = {key: place for place, key in enumerate(images.keys)}
+    pictures = {row: _load(images, places.get(key)) for row, key in names.items()}
+    return [[ReportImage(pictures[row], names[row], score) for row, score in table[:limit]] for table in tables]
+
+
+def _load(images: ImageSource, place: int | None) -> Image.Image | None:
+    try:
+        return read_image(images, place) if place is not None else None
+    except UnreadableImage:
+        return None
+
+
+def write_report(out: Path, title: str, sections: Sequence[ReportSection], table: ReportTable | None = None) -> None:
+    """Write `report.html`, which needs no other file, and `report.png`, which shows the same.
+
+    Args:
+        out: folder, made if missing.
+        title: the heading.
+        sections: what to show, in order.
+        table: results above them.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "report.html").write_text(_page(title, sections, table), encoding="utf-8")
+    _draw(out / "report.png", title, sections, table)
+
+
+def _page(title: str, sections: Sequence[ReportSection], table: ReportTable | None) -> str:
+    parts = [f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{_STYLE}</style>"]
+    parts.append(f"<h1>{html.escape(title)}</h1>")
+    if table is not None:
+        parts.append(f"<p class=note>{html.escape(table.note)}</p><table>")
+        for number, cells in enumerate(table.cells):
+            tag = "th" if number == 0 else "td"
+            parts.append("<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>")
+        parts.append("</table>")
+    for section in sections:
+        parts.append(f"<h2>{html.escape(section.title)}</h2><p class=note>{html.escape(section.note)}</p>")
+        parts += [_row(row) for row in section.rows]
+    return "\n".join(parts) + "\n"
+
+
+def _row(row: ReportRow) -> str:
+    outputs = "".join(
+        f"<dt>{html.escape(name)}</dt><dd class={_verdict(right)}>{html.escape(text)}{_mark(right)}</dd>"
+        for name, text, right in row.outputs
+    )
+    figures = "".join(_figure(image) for image in row.images) or "<span class=none>no image</span>"
+    source = f"<div class=source>{html.escape(row.source)}</div>"
+    return f"<div class=row><div class=text>{source}<dl>{outputs}</dl></div><div class=images>{figures}</div></div>"
+
+
+def _figure(shown: ReportImage) -> str:
+    label = html.escape(shown.key if shown.score is None else f"{shown.score:.2f} {shown.key}")
+    if shown.image is None:
+        return f"<figure><img alt='unreadable'><figcaption title='{label}'>{label}</figcaption></figure>"
+    packed = io.BytesIO()
+    _thumbnail(shown.image).save(packed, "JPEG", quality=88)
+    data = base64.b64encode(packed.getvalue()).decode()
+    return f"<figure><img alt='' src='data:image/jpeg;base64,{data}'><figcaption title='{label}'>{label}</figcaption></figure>"
+
+
+def _thumbnail(image: Image.Image) -> Image.Image:
+    small = image.copy()
+    small.thumbnail((2 * THUMBNAIL, 2 * THUMBNAIL))
+    return small
+
+
+def _verdict(right: bool | None) -> str:
+    return {True: "right", False: "wrong", None: "none"}[right]
+
+
+def _mark(right: bool | None) -> str:
+    return {True: " ✓", False: " ✗", None: ""}[right]
+
+
+def _draw(path: Path, title: str, sections: Sequence[ReportSection], table: ReportTable | None) -> None:
+    """The page as a picture, drawn with matplotlib: no browser is needed, and every font has its letters."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    rows = [row for section in sections for row in section.rows]
+    across = max((len(row.images) for row in rows), default=0)
+    text_width, line, dpi = 6.0, 0.22, 100  # inches, inches, pixels per inch
+    side = THUMBNAIL / dpi
+    width = text_width + across * (side + 0.08) + 0.3
+    table_height = line * (len(table.cells) + 2.5) if table is not None else 0
+    heights = [max(side + 0.25, line * (len(row.outputs) + 1.8)) for row in rows]
+    height = 0.7 + table_height + sum(heights) + 0.75 * len(sections)
+    with matplotlib.rc_context({"font.family": "DejaVu Sans", "text.parse_math": False}):
+        figure = Figure(figsize=(width, height), dpi=dpi, facecolor="#f6f7f9")
+
+        def write(x: float, top: float, text: str, **style: object) -> None:
+            figure.text(x / width, 1 - top / height, text, va="top", **style)  # type: ignore[arg-type]
+
+        write(0.2, 0.2, title, fontsize=15, fontweight="bold")
+        top = 0.65
+        if table is not None:
+            write(0.2, top, table.note, fontsize=8, color="#5b6775")
+            for number, cells in enumerate(table.cells):
+                for column, cell in enumerate(cells):
+                    weight = "bold" if number == 0 else "normal"
+                    x = 0.2 if column == 0 else 2.0 + 1.5 * column
+                    align = "left" if column == 0 else "right"
+                    write(x, top + line * (number + 1.5), cell, fontsize=10, fontweight=weight, ha=align)
+            top += table_height
+        for section in sections:
+            write(0.2, top + 0.1, section.title, fontsize=12, fontweight="bold")
+            write(0.2, top + 0.38, section.note, fontsize=8, color="#5b6775")
+            top += 0.75
+            for row in section.rows:
+                write(0.2, top, row.source, fontsize=11, fontweight="bold")
+                for number, (name, text, right) in enumerate(row.outputs):
+                    colour = {True: "#11713d", False: "#b3261e", None: "#1d2733"}[right]
+                    write(0.2, top + line * (number + 1.4), name, fontsize=9, color="#5b6775")
+                    write(1.7, top + line * (number + 1.4), text + _mark(right), fontsize=9, color=colour)
+                for number, shown in enumerate(row.images):
+                    left = text_width + number * (side + 0.08)
+                    box = (left / width, 1 - (top + side) / height, side / width, side / height)
+                    axes = figure.add_axes(box)
+                    axes.set_axis_off()
+                    if shown.image is not None:
+                        axes.imshow(_thumbnail(shown.image), aspect="auto")
+                    label = shown.key if shown.score is None else f"{shown.score:.2f} {shown.key}"
+                    write(left, top + side + 0.03, label[:18], fontsize=6, color="#5b6775")
+                top += max(side + 0.25, line * (len(row.outputs) + 1.8))
+        figure.savefig(path)

@@ -1,0 +1,250 @@
+"""Score translations: BLEU in three conventions, chrF, METEOR; mean and spread over seeds; a test against a twin.
+
+    visual-grounding evaluate --hypothesis seed1.txt seed2.txt --twin text1.txt text2.txt --reference test.de --out DIR
+
+A hypothesis file is what fairseq-generate prints, or plain text, one line a sentence. Several are several seeds of the
+same system. The i-th hypothesis is compared with the i-th twin by paired bootstrap: p is the share of resampled test
+sets on which the hypothesis doesn't score higher (one-sided, Koehn 2004).
+
+The three BLEUs: on tokens, cased (as multi-bleu.perl); on tokens, lower-cased with accents stripped; sacreBLEU on
+detokenised text. Tokens or detokenised text that the files don't hold are made by the Moses rules. Everything goes to
+DIR/scores.json, too.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..analysis.translation_scores import TextForms
+
+FORMS = ("tokenised", "raw")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The files to compare, what they hold, and what to say about them."""
+    parser.add_argument("--hypothesis", nargs="+", required=True, metavar="FILE", help="translations, one file a seed")
+    parser.add_argument(
+        "--reference", required=True, metavar="FILE", help="reference translations, one line a sentence"
+    )
+    parser.add_argument(
+        "--twin", nargs="+", default=[], metavar="FILE", help="the system to compare with, as many files"
+    )
+    parser.add_argument("--hypothesis-is", choices=FORMS, default="tokenised", help="text of --hypothesis and --twin")
+    parser.add_argument("--reference-is", choices=FORMS, default="tokenised", help="text of --reference")
+    parser.add_argument("--target-lang", default="de", metavar="LANG", help="their language (default: de)")
+    parser.add_argument("--checkpoint", metavar="CKPT", help="count this model's parameters")
+    parser.add_argument("--twin-checkpoint", metavar="CKPT", help="count the twin's parameters")
+    parser.add_argument("--meteor-jar", metavar="FILE", help="meteor-1.5.jar; needs Java")
+    parser.add_argument("--bootstrap-samples", type=int, default=1000, metavar="K", help="resamplings (default: 1000)")
+    parser.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder for scores.json")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Read everything, score it, print a table, write the same as JSON."""
+    from ..analysis.hypotheses import read_references
+    from ..analysis.significance import paired_bootstrap, sentence_statistics
+    from ..analysis.translation_scores import CONVENTIONS, signatures, text_forms
+    from ..storage.artefact import write_json
+
+    _check(args)
+    references = read_references(args.reference)
+    _warn_about_form(args.reference, references, args.reference_is, "--reference-is")
+    reference_forms = text_forms(references, form=args.reference_is, language=args.target_lang)
+    forms: dict[str, list[TextForms]] = {}
+    systems: dict[str, dict[str, Any] | None] = {"hypothesis": None, "twin": None}
+    for system, paths, checkpoint in (
+        ("hypothesis", args.hypothesis, args.checkpoint),
+        ("twin", args.twin, args.twin_checkpoint),
+    ):
+        forms[system] = [_read_forms(path, args, len(references)) for path in paths]
+        if paths:
+            systems[system] = _score_system(paths, forms[system], reference_forms, checkpoint, args)
+    comparison = None
+    if args.twin:
+        counts = {
+            system: [sentence_statistics(text, reference_forms, language=args.target_lang) for text in texts]
+            for system, texts in forms.items()
+        }
+        pairs = []
+        for ours, theirs, path, twin_path in zip(counts["hypothesis"], counts["twin"], args.hypothesis, args.twin):
+            result = paired_bootstrap(ours, theirs, samples=args.bootstrap_samples, seed=args.seed)
+            scores = {name: pair._asdict() for name, pair in result.items()}
+            pairs.append({"hypothesis": path, "twin": twin_path, **scores})
+        comparison = {
+            "test": "paired bootstrap, p_value: share of resamplings where the hypothesis doesn't score higher",
+            "samples": args.bootstrap_samples,
+            "seed": args.seed,
+            "pairs": pairs,
+        }
+    signed = signatures(args.target_lang)
+    report = {
+        "sentences": len(references),
+        "target_lang": args.target_lang,
+        "systems": systems,
+        "signature": signed["sacrebleu"],
+        "conventions": {
+            name: {"label": convention.label, "signature": signed[name], "text": _origin(convention.form, args)}
+            for name, convention in CONVENTIONS.items()
+        },
+        "comparison": comparison,
+        "meta": _meta(args),
+    }
+    out = Path(args.out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / "scores.json", report)
+    except OSError as error:
+        raise InputError(f"--out {out} can't be written: {error.strerror or error}.") from error
+    print("\n".join(_table(report)))
+
+
+def _check(args: argparse.Namespace) -> None:
+    """What can be refused before anything is read."""
+    if args.twin and len(args.twin) != len(args.hypothesis):
+        raise InputError(
+            f"--twin should name as many files as --hypothesis, as they are compared in pairs, but --hypothesis has "
+            f"{len(args.hypothesis)} and --twin has {len(args.twin)}."
+        )
+    if args.twin_checkpoint and not args.twin:
+        raise InputError("--twin-checkpoint needs the twin's translations: give them with --twin FILE …")
+    if args.bootstrap_samples < 1:
+        raise InputError(f"--bootstrap-samples should be at least 1, but is {args.bootstrap_samples}.")
+    if args.seed < 0:
+        raise InputError(f"--seed should not be negative, but is {args.seed}.")
+
+
+def _read_forms(path: str, args: argparse.Namespace, sentences: int) -> "TextForms":
+    from ..analysis.hypotheses import read_hypotheses
+    from ..analysis.translation_scores import check_same_length, text_forms
+
+    hypotheses = read_hypotheses(path)
+    check_same_length(path, len(hypotheses), args.reference, sentences)
+    _warn_about_form(path, hypotheses, args.hypothesis_is, "--hypothesis-is")
+    return text_forms(hypotheses, form=args.hypothesis_is, language=args.target_lang)
+
+
+def _warn_about_form(path: str, sentences: Sequence[str], form: str, flag: str) -> None:
+    from ..analysis.translation_scores import guess_form
+
+    guess = guess_form(sentences)
+    if guess not in (None, form):
+        print(
+            f"warning: {path} is taken as {form} text, but most of its full stops look {guess}. If so: {flag} {guess}",
+            file=sys.stderr,
+        )
+
+
+def _score_system(
+    paths: Sequence[str],
+    texts: Sequence["TextForms"],
+    references: "TextForms",
+    checkpoint: str | None,
+    args: argparse.Namespace,
+) -> dict[str, Any]:
+    """Scores of one system over its seeds, how many translations are empty, and the size of its model."""
+    from ..analysis.translation_scores import score_forms, spread
+
+    runs = [
+        score_forms(text, references, language=args.target_lang, meteor_jar=args.meteor_jar)._asdict() for text in texts
+    ]
+    empty = [sum(not sentence for sentence in text.tokens) for text in texts]
+    for path, number, text in zip(paths, empty, texts):
+        if number:
+            share = 100 * number / len(text.tokens)
+            print(
+                f"warning: {number} of {len(text.tokens)} translations in {path} ({share:.1f} %) are empty; "
+                "they count.",
+                file=sys.stderr,
+            )
+    parameters = None
+    if checkpoint:
+        from ..storage.checkpoints import count_parameters, load_checkpoint
+
+        parameters = count_parameters(load_checkpoint(checkpoint)["model"])
+    scores = {
+        name: None if runs[0][name] is None else spread([run[name] for run in runs])._asdict() for name in runs[0]
+    }
+    return {"files": list(paths), "empty": empty, "parameters": parameters, **scores}
+
+
+def _origin(form: str, args: argparse.Namespace) -> str:
+    """How the text of one score was obtained on each side."""
+    given = "raw" if form == "detokenised" else "tokenised"
+    verb = "detokenised" if form == "detokenised" else "tokenised"
+    sides = {"hypotheses": args.hypothesis_is, "references": args.reference_is}
+    how = [f"{side} {'as given' if is_ == given else f'{verb} by sacremoses'}" for side, is_ in sides.items()]
+    return ", ".join(how) + (", then lower-cased and accent-stripped" if form == "normalised" else "")
+
+
+def _meta(args: argparse.Namespace) -> dict[str, Any]:
+    """What decides the numbers: arguments, contents of the files, versions."""
+    from importlib.metadata import version
+
+    from .._version import __version__
+    from ..storage.artefact import sha256_of_file
+
+    paths = [*args.hypothesis, *args.twin, args.reference, args.checkpoint, args.twin_checkpoint, args.meteor_jar]
+    versions = {name: version(name) for name in ("sacrebleu", "sacremoses", "numpy")}
+    return {
+        "arguments": vars(args),
+        "sha256": {path: sha256_of_file(path) for path in paths if path},
+        "versions": {"visual_grounding": __version__, **versions},
+    }
+
+
+def _table(report: dict[str, Any]) -> list[str]:
+    """The report for a reader: one row a score, one column a system, then the test and the signatures."""
+    systems = {name: system for name, system in report["systems"].items() if system}
+    labels = {name: convention["label"] for name, convention in report["conventions"].items()}
+    rows = [["", *systems, *(["difference"] if "twin" in systems else [])]]
+    for name, label in [*labels.items(), ("meteor", "METEOR 1.5")]:
+        cells = [_with_spread(system[name]) for system in systems.values()]
+        if "twin" in systems and systems["twin"][name]:
+            cells.append(f"{systems['hypothesis'][name]['mean'] - systems['twin'][name]['mean']:+.2f}")
+        rows.append([label, *cells])
+    sizes = [system["parameters"] for system in systems.values()]
+    if any(sizes):
+        rows.append(["parameters", *("not given" if size is None else f"{size:,}" for size in sizes)])
+    seeds = len(systems["hypothesis"]["files"])
+    lines = [f"{report['sentences']} sentences ({report['target_lang']}), {seeds} seed{'s' * (seeds > 1)}", ""]
+    lines += _aligned(rows)
+    if report["systems"]["hypothesis"]["meteor"] is None:
+        lines += ["", "METEOR: not computed (give --meteor-jar FILE)"]
+    if report["comparison"]:
+        lines += ["", f"{report['comparison']['test']}; {report['comparison']['samples']} resamplings"]
+        for pair in report["comparison"]["pairs"]:
+            lines += ["", f"{pair['hypothesis']} against {pair['twin']}"]
+            pair_rows = [["", "difference", "95 % interval", "p_value"]]
+            for name, label in labels.items():
+                test = pair[name]
+                interval = f"{test['low']:+.2f} … {test['high']:+.2f}"
+                pair_rows.append([label, f"{test['delta']:+.2f}", interval, f"{test['p_value']:.4f}"])
+            lines += _aligned(pair_rows)
+    lines += [
+        "",
+        *(f"{item['label']}: {item['signature']} ({item['text']})" for item in report["conventions"].values()),
+    ]
+    return lines
+
+
+def _with_spread(score: dict[str, Any] | None) -> str:
+    if score is None:
+        return "not computed"
+    return f"{score['mean']:.2f}" + ("" if score["std"] is None else f" ± {score['std']:.2f}")
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """Columns of equal width: the first to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in rows if column < len(row)) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.rjust(width) if column else cell.ljust(width) for column, (cell, width) in enumerate(zip(row, widths))
+        )
+        for row in rows
+    ]

@@ -1,0 +1,85 @@
+"""Show sentences, the images found for them, and translations, side by side: DIR/report.html and DIR/report.png.
+
+    visual-grounding report --text test.en --image-ids ids/test --image-features features/photos --images photos/ \
+        --output reference=test.de --output translation=test.hyp.de --out report
+"""
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `report`."""
+    parser.add_argument("--text", required=True, metavar="FILE", help="sentences, one a line")
+    parser.add_argument("--image-ids", required=True, metavar="DIR", help="their image ids, from `retrieve`")
+    parser.add_argument("--image-features", required=True, metavar="DIR", help="the feature store that the ids refer to")
+    parser.add_argument("--images", required=True, metavar="SOURCE", help="the pictures: what the store was extracted from")
+    parser.add_argument(
+        "--output", action="append", default=[], metavar="NAME=FILE", help="translations or references to show; repeatable"
+    )
+    parser.add_argument("--rows", metavar="I,J,…", help="which sentences, counted from 0; by default --sample of them")
+    parser.add_argument("--sample", type=int, default=12, metavar="N", help="show N sentences drawn at random (12)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the sample")
+    parser.add_argument("--images-per-sentence", type=int, default=8, metavar="N", help="show at most N images (8)")
+    parser.add_argument("--title", default="Sentences and their images", help="heading of the page")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder for report.html and report.png")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the report."""
+    import numpy as np
+
+    from ..analysis.hypotheses import read_hypotheses
+    from ..analysis.report import ReportRow, ReportSection, images_of_sentences, write_report
+    from ..errors import InputError
+    from ..features.images import open_images
+    from ..features.store import FeatureStore
+    from ..retrieval.image_ids import ImageIds
+    from ..text.lines import read_lines
+
+    text = read_lines(args.text)
+    ids, store, images = ImageIds(args.image_ids), FeatureStore(args.image_features), open_images(args.images)
+    ids.check_against(store)
+    ids.check_lines(len(text), args.text)
+    outputs = []
+    for named in args.output:
+        name, equals, path = named.partition("=")
+        if not equals:
+            raise InputError(f"--output should be NAME=FILE, but is {named!r}.")
+        lines = read_hypotheses(path)
+        if len(lines) != len(text):
+            raise InputError(f"{args.text} has {len(text)} sentences, but {path} has {len(lines)}.")
+        outputs.append((name, lines))
+    if args.rows:
+        rows = parse_rows(args.rows, len(text))
+    else:
+        rng = np.random.default_rng(args.seed)
+        rows = sorted(rng.choice(len(text), size=min(args.sample, len(text)), replace=False).tolist())
+    pictures = images_of_sentences(ids, rows, store, images, args.images_per_sentence)
+    shown = [
+        ReportRow(text[row], found, [(name, lines[row], None) for name, lines in outputs])
+        for row, found in zip(rows, pictures)
+    ]
+    write_report(Path(args.out), args.title, [ReportSection(f"{len(rows)} of {len(text)} sentences", shown, ids.signature)])
+    print(f"{Path(args.out) / 'report.html'} and report.png show {len(rows)} sentences.")
+
+
+def parse_rows(rows: str, lines: int) -> list[int]:
+    """Row numbers from `1,5,9`.
+
+    >>> parse_rows("1, 5", 6)
+    [1, 5]
+
+    Raises:
+        InputError: not numbers, or outside the text.
+    """
+    from ..errors import InputError
+
+    try:
+        numbers = [int(row) for row in rows.split(",")]
+    except ValueError as error:
+        raise InputError(f"--rows should be numbers separated by commas, but is {rows!r}.") from error
+    outside = [number for number in numbers if not 0 <= number < lines]
+    if outside:
+        raise InputError(f"--rows should lie in 0..{lines - 1}, the lines of the text, but has {outside[0]}.")
+    return numbers

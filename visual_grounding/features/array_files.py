@@ -1,0 +1,140 @@
+"""Read `.npy`, `.npz` and `.pt` files of unknown origin: only numbers, since a pickle can run its author's code."""
+
+import hashlib
+import pickle
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+
+TORCH_SUFFIXES = (".pt", ".pth")
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+_SAMPLES, _SAMPLE_BYTES = 64, 4096
+
+
+class UnreadableArray(Exception):
+    """A file is missing, empty or broken; the message is the reason."""
+
+
+def map_array(path: Path, name: str | None) -> Any:
+    """Open one array without reading it: a numpy array of a `.npy` file, or a torch tensor.
+
+    Raises:
+        InputError: it is broken, holds anything but numbers, or which array is meant isn't clear.
+    """
+    try:
+        if path.suffix in TORCH_SUFFIXES:
+            return _pick_tensor(_load_torch(path), path, name)
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (UnreadableArray, ValueError, OSError, EOFError, SyntaxError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} should hold a plain array, but can't be read: {_short(error)}.") from error
+
+
+def read_array(path: Path, name: str | None) -> np.ndarray:
+    """Read the array of one image.
+
+    Raises:
+        UnreadableArray: it is missing, empty or broken.
+        InputError: it holds anything but numbers, or which array is meant isn't clear.
+    """
+    try:
+        if path.stat().st_size == 0:
+            raise UnreadableArray("empty file")
+        if path.suffix in TORCH_SUFFIXES:
+            return as_numpy(_pick_tensor(_load_torch(path), path, name))
+        if path.suffix == ".npy":
+            return np.load(path, allow_pickle=False)
+        with np.load(path, allow_pickle=False) as arrays:
+            return arrays[_pick_name(arrays.files, path, name)]
+    except (UnreadableArray, InputError):
+        raise
+    except Exception as error:  # numpy and zipfile fail in many ways on a broken file
+        if "Object arrays" in str(error):
+            raise InputError(
+                f"{path} should hold numbers, but holds Python objects: not loaded, for safety."
+            ) from error
+        raise UnreadableArray(f"broken or truncated: {_short(error)}") from error
+
+
+def check_float(array: Any, path: Path) -> None:
+    """Refuse what isn't floating-point, from numpy or torch.
+
+    Raises:
+        InputError: with the type found.
+    """
+    found = array.dtype.name if isinstance(array, np.ndarray) else str(array.dtype).removeprefix("torch.")
+    if found not in FLOATS:
+        raise InputError(f"{path} should hold features of a type among {', '.join(FLOATS)}, but holds {found}.")
+
+
+def as_numpy(array: Any) -> np.ndarray:
+    """A tensor as an array, without a copy where numpy knows its type."""
+    if isinstance(array, np.ndarray):
+        return array
+    array = array.detach()
+    return (array.float() if str(array.dtype) == "torch.bfloat16" else array).numpy()
+
+
+def sample_digest(path: Path) -> str:
+    """Digest of a file's size and of pieces spread evenly over it: other features are noticed in no time."""
+    size = path.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    with open(path, "rb") as file:
+        for number in range(_SAMPLES):
+            file.seek(number * max(size - _SAMPLE_BYTES, 0) // (_SAMPLES - 1))
+            digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()
+
+
+def _load_torch(path: Path) -> Any:
+    """Load tensors and nothing else, memory-mapped where the file allows.
+
+    Raises:
+        InputError: the file wants more than tensors; nothing in it was run.
+        UnreadableArray: it is broken.
+    """
+    import torch
+
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except pickle.UnpicklingError as error:
+        wanted = re.search(r"GLOBAL (\S+)", str(error))
+        if wanted is None:
+            raise UnreadableArray("broken or truncated: no tensors that torch can read") from error
+        raise InputError(
+            f"{path} should hold tensors alone, but asks to run {wanted[1]} when loaded. Nothing was run. "
+            "Save only the tensor: torch.save(features, …)"
+        ) from error
+    except Exception as error:  # torch's readers fail in many ways on a broken file
+        raise UnreadableArray(f"broken or truncated: {_short(error)}") from error
+
+
+def _pick_tensor(content: Any, path: Path, name: str | None) -> Any:
+    import torch
+
+    if isinstance(content, dict):
+        content = content[_pick_name(list(content), path, name)]
+    if not isinstance(content, torch.Tensor) or content.layout != torch.strided:
+        kind = type(content).__name__
+        raise InputError(f"{path} should hold one dense tensor, or tensors by name, but holds a {kind}.")
+    return content
+
+
+def _pick_name(names: list[Any], path: Path, name: str | None) -> Any:
+    if name is None and len(names) == 1:
+        return names[0]
+    if name not in names:
+        asked = "none was chosen" if name is None else f"not {name}"
+        held = ", ".join(map(str, names[:8])) or "nothing"
+        raise InputError(f"{path} holds {held}, but {asked}. Choose one: --array NAME")
+    return name
+
+
+def _short(error: Exception) -> str:
+    return (" ".join(str(error).split())[:160] or type(error).__name__).rstrip(".")

@@ -1,0 +1,77 @@
+"""`--arch visual_semantic_embedding`: the retriever of VA §2.1, wired from `modules/joint_embedding.py`."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import BaseFairseqModel, register_model
+from omegaconf import II
+from torch import Tensor
+
+from ..errors import InputError
+from ..modules.joint_embedding import PRETRAINED, WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig
+from ..modules.sentence_encoders import load_pretrained_encoder
+
+
+@dataclass
+class VisualSemanticEmbeddingConfig(FairseqDataclass):
+    """Flags of the retriever."""
+
+    joint_size: int = field(default=2400, metadata={"help": "size of the common space; 256 is enough on small data"})
+    text_embed_size: int = field(default=620, metadata={"help": "size of learned word vectors"})
+    sru_layers: int = field(default=4, metadata={"help": "layers of the SRU text encoder"})
+    text_dropout: float = field(default=0.25, metadata={"help": "dropout in the text encoder that is learned here"})
+    image_dropout: float = field(default=0.5, metadata={"help": "dropout before the image projection"})
+    text_encoder_freeze: bool = field(default=False, metadata={"help": "keep a pretrained text encoder as it is"})
+    text_encoder: str = II("task.text_encoder")
+
+
+@register_model("visual_semantic_embedding", dataclass=VisualSemanticEmbeddingConfig)
+class VisualSemanticEmbeddingModel(BaseFairseqModel):
+    """Sentences and images as unit vectors of one space.
+
+    Shapes:
+        tokens: (B, T);  token_padding_mask: (B, T)
+        features: (B, R, F);  feature_padding_mask: (B, R), True = absent
+        returns: text (B, D), images (B, D)
+    """
+
+    def __init__(self, embedding: JointEmbedding) -> None:
+        super().__init__()
+        self.embedding = embedding
+
+    @classmethod
+    def build_model(cls, cfg: VisualSemanticEmbeddingConfig, task: Any) -> "VisualSemanticEmbeddingModel":
+        """Build for the task's vocabulary and images.
+
+        Raises:
+            InputError: a pretrained text encoder can't be loaded, or there is none to freeze.
+        """
+        words = cfg.text_encoder in WORD_ENCODERS
+        if words and cfg.text_encoder_freeze:
+            raise InputError(f"--text-encoder-freeze needs a pretrained --text-encoder, but it is {cfg.text_encoder!r}.")
+        config = JointEmbeddingConfig(
+            text_encoder=cfg.text_encoder if words else PRETRAINED,
+            image_pooling="linear" if task.image_store.num_regions == 1 else "weldon",
+            image_feature_size=task.image_store.feature_size,
+            joint_size=cfg.joint_size,
+            vocabulary_size=len(task.vocabulary) if words else 0,
+            text_embed_size=cfg.text_embed_size,
+            sru_layers=cfg.sru_layers,
+            text_dropout=cfg.text_dropout,
+            image_dropout=cfg.image_dropout,
+            text_encoder_freeze=cfg.text_encoder_freeze,
+        )
+        return cls(JointEmbedding(config, None if words else load_pretrained_encoder(cfg.text_encoder)))
+
+    def forward(
+        self, tokens: Tensor, token_padding_mask: Tensor, features: Tensor, feature_padding_mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Embed a batch of pairs.
+
+        Shapes:
+            tokens: (B, T);  token_padding_mask: (B, T)
+            features: (B, R, F);  feature_padding_mask: (B, R)
+            returns: text (B, D), images (B, D)
+        """
+        return self.embedding(tokens, token_padding_mask, features, feature_padding_mask)

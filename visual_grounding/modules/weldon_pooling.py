@@ -1,0 +1,41 @@
+"""Weldon pooling: an image is its most and its least matching regions, chosen for every channel by itself.
+
+Durand, Thome, Cord: WELDON, CVPR 2016; VA names it for the image side of its retriever (§2.1).
+"""
+
+import torch
+from torch import Tensor
+
+
+def pooled_regions(present: Tensor, limit: int = 15) -> Tensor:
+    """k, how many regions are pooled at each end: min(15, a quarter of those present), but at least 1.
+
+    The reference uses 15 of 49 or more; a quarter is this project's rule for small grids.
+
+    >>> pooled_regions(torch.tensor([0, 3, 16, 49, 196])).tolist()
+    [1, 1, 4, 12, 15]
+    """
+    return (present // 4).clamp(1, limit)
+
+
+def weldon_pool(regions: Tensor, padding_mask: Tensor, limit: int = 15) -> Tensor:
+    """Mean of the k highest plus mean of the k lowest values of each channel.
+
+        s_d = 1/k sum of top-k_r(x_rd) + 1/k sum of bottom-k_r(x_rd)
+
+    Absent regions take no part; more of them change nothing. An image without regions becomes 0.
+
+    Shapes:
+        regions: (B, R, D);  padding_mask: (B, R), True = absent
+        returns: (B, D)
+    """
+    counts = (~padding_mask).sum(dim=1)  # (B,)
+    k = pooled_regions(counts, limit)
+    ordered = regions.masked_fill(padding_mask.unsqueeze(-1), float("-inf")).sort(dim=1, descending=True).values
+    position = torch.arange(regions.shape[1], device=regions.device)  # (R,)
+    top = position < k.unsqueeze(1)  # (B, R)
+    bottom = position >= (counts - k).clamp(min=0).unsqueeze(1)
+    real = position < counts.unsqueeze(1)
+    weights = (top & real).to(regions.dtype) + (bottom & real).to(regions.dtype)  # (B, R)
+    ordered = ordered.masked_fill(~real.unsqueeze(-1), 0.0)
+    return torch.einsum("brd,br->bd", ordered, weights) / k.unsqueeze(1).to(regions.dtype)

@@ -1,0 +1,86 @@
+"""How well sentences find their images and images their sentences: ranks, recall, median rank.
+
+A rank is exact: the number of candidates that score higher, plus the equal ones in a lower row, plus 1. It is the place
+at which `exact_search` returns the candidate.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+RECALL_AT = (1, 5, 10)
+
+
+def recall_at_k(ranks: np.ndarray, k: int) -> float:
+    """Fraction of queries whose answer is among the first k.
+
+    >>> recall_at_k(np.array([1, 3, 7, 2]), k=2)
+    0.5
+    """
+    return float(np.mean(ranks <= k)) if len(ranks) else 0.0
+
+
+def median_rank(ranks: np.ndarray) -> float:
+    """The rank that half of the queries reach; 1 is best.
+
+    >>> median_rank(np.array([1, 3, 7, 2]))
+    2.5
+    """
+    return float(np.median(ranks)) if len(ranks) else 0.0
+
+
+def ranks_of_answers(similarity: Tensor, answers: Tensor) -> Tensor:
+    """Rank of each query's answer, counted from 1.
+
+    >>> similarity = torch.tensor([[0.9, 0.1, 0.5], [0.4, 0.4, 0.4]])
+    >>> ranks_of_answers(similarity, torch.tensor([2, 1])).tolist()  # 0.9 is before 0.5; the tie goes to the lower row
+    [2, 2]
+
+    Shapes:
+        similarity: (Q, I);  answers: (Q,) the column of each answer
+        returns: (Q,)
+    """
+    score = similarity.gather(1, answers.unsqueeze(1))  # (Q, 1)
+    columns = torch.arange(similarity.shape[1], device=similarity.device)
+    before = (similarity > score) | ((similarity == score) & (columns < answers.unsqueeze(1)))
+    return before.sum(dim=1) + 1
+
+
+def retrieval_ranks(text: Tensor, images: Tensor, image_of_text: Tensor, chunk: int = 1024) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks in both directions over a whole collection. An image's rank is that of its best caption.
+
+    Shapes:
+        text: (S, D);  images: (I, D);  image_of_text: (S,) the row in `images` that each sentence describes
+        returns: text to image (S,), image to text (I',), I' the images that have a sentence
+    """
+    text_ranks = [
+        ranks_of_answers(text[start : start + chunk] @ images.T, image_of_text[start : start + chunk])
+        for start in range(0, len(text), chunk)
+    ]
+    described = image_of_text.unique()
+    image_ranks = []
+    for start in range(0, len(described), chunk):
+        rows = described[start : start + chunk]
+        similarity = images[rows] @ text.T  # (chunk, S)
+        own = image_of_text.unsqueeze(0) == rows.unsqueeze(1)
+        best = similarity.masked_fill(~own, float("-inf")).amax(dim=1, keepdim=True)
+        first_best = (own & (similarity == best)).int().argmax(dim=1)  # argmax gives the first: the lower row
+        image_ranks.append(ranks_of_answers(similarity, first_best))
+    nothing = torch.zeros(0, dtype=torch.long)
+    return torch.cat([nothing, *text_ranks]).numpy(), torch.cat([nothing, *image_ranks]).numpy()
+
+
+def recall_summary(text: Tensor, images: Tensor, image_of_text: Tensor) -> dict[str, float]:
+    """R@1, R@5, R@10 and median rank in both directions, and the sum of the six recalls. Fractions, not percent.
+
+    Shapes:
+        text: (S, D);  images: (I, D);  image_of_text: (S,)
+    """
+    summary = {}
+    names = ("text_to_image", "image_to_text")
+    for name, ranks in zip(names, retrieval_ranks(text, images, image_of_text)):
+        for k in RECALL_AT:
+            summary[f"{name}_r{k}"] = recall_at_k(ranks, k)
+        summary[f"{name}_median_rank"] = median_rank(ranks)
+    summary["recall_sum"] = sum(value for name, value in summary.items() if "_r" in name and "rank" not in name)
+    return summary

@@ -1,0 +1,200 @@
+"""fairseq checkpoints without fairseq: load them safely, average them, count their parameters.
+
+A checkpoint is a pickle, and a pickle can run any code. torch loads plain tensors and containers only; the classes
+that fairseq's checkpoints hold beside them are allowed here by name, nothing else is.
+"""
+
+import argparse
+import collections
+import importlib
+import re
+import sys
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import InputError
+
+_EPOCH_CHECKPOINT = re.compile(r"checkpoint(\d+)\.pt")
+_NOT_PARAMETERS = {"version", "_float_tensor", "running_mean", "running_var"}
+_NUMPY_DTYPES = ("Bool", "Int8", "Int16", "Int32", "Int64", "UInt8", "Float16", "Float32", "Float64")
+_OMEGACONF_NODES = (
+    "AnyNode",
+    "BooleanNode",
+    "BytesNode",
+    "EnumNode",
+    "FloatNode",
+    "IntegerNode",
+    "PathNode",
+    "StringNode",
+    "UnionNode",
+)
+
+
+def allow_fairseq_checkpoints() -> None:
+    """Let `torch.load(weights_only=True)`, torch's default, read what fairseq's checkpoints hold.
+
+    `Namespace` (configurations); numpy arrays and scalars (meters of `--eval-bleu`); omegaconf's containers, and
+    fairseq's own placeholder for tensors where fairseq is loaded (both: resuming with several processes).
+    Calling it again changes nothing.
+    """
+    multiarray = importlib.import_module("numpy._core.multiarray")
+    allowed: list[Any] = [argparse.Namespace, collections.defaultdict, dict, int, list, typing.Any]
+    allowed += [np.ndarray, np.dtype, *(getattr(np.dtypes, f"{name}DType") for name in _NUMPY_DTYPES)]
+    for function in ("_reconstruct", "scalar"):  # numpy 1 called the module numpy.core
+        allowed.append((getattr(multiarray, function), f"numpy._core.multiarray.{function}"))
+        allowed.append((getattr(multiarray, function), f"numpy.core.multiarray.{function}"))
+    try:
+        from omegaconf import DictConfig, ListConfig, base, nodes
+    except ImportError:
+        pass
+    else:
+        allowed += [DictConfig, ListConfig, base.ContainerMetadata, base.Metadata]
+        allowed += [getattr(nodes, name) for name in _OMEGACONF_NODES if hasattr(nodes, name)]
+    if sys.modules.get("fairseq") is not None:
+        allowed.append(importlib.import_module("fairseq.distributed.utils")._TensorPlaceholder)
+    torch.serialization.add_safe_globals(allowed)
+
+
+def load_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Read a fairseq checkpoint into memory. Its weights are `result["model"]`.
+
+    Raises:
+        InputError: unreadable, truncated, of another kind, or it holds classes that aren't allowed.
+    """
+    allow_fairseq_checkpoints()
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise InputError(f"{path} can't be read: {error.strerror or error}.") from error
+    except Exception as error:  # a broken pickle can fail in any way
+        raise InputError(_why_not_loaded(path, error)) from error
+    model = state.get("model") if isinstance(state, dict) else None
+    if (
+        not isinstance(model, Mapping)
+        or not model
+        or not all(isinstance(value, torch.Tensor) for value in model.values())
+    ):
+        found = f"holds {sorted(map(str, state))[:5]}" if isinstance(state, dict) else f"is a {type(state).__name__}"
+        raise InputError(f"{path} should be a fairseq checkpoint with weights under 'model', but {found}.")
+    return state
+
+
+def _why_not_loaded(path: str | Path, error: Exception) -> str:
+    try:
+        unsafe = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
+    except Exception:  # as above: it reads the same broken file
+        unsafe = []
+    if unsafe:
+        return (
+            f"{path} should hold tensors and settings only, but it also holds {', '.join(unsafe)}, which could run "
+            "code and isn't loaded. Save it again without them."
+        )
+    reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+    return (
+        f"{path} should be a fairseq checkpoint, but is truncated or of another kind: {reason}. Copy or train it again."
+    )
+
+
+def last_epoch_checkpoints(folder: str | Path, count: int) -> list[Path]:
+    """The `count` latest `checkpoint<epoch>.pt` of a folder, by epoch number, oldest first.
+
+    Raises:
+        InputError: the folder can't be read, or holds fewer.
+    """
+    try:
+        matches = [(_EPOCH_CHECKPOINT.fullmatch(path.name), path) for path in Path(folder).iterdir()]
+    except OSError as error:
+        raise InputError(f"--checkpoint-dir {folder} can't be read: {error.strerror or error}.") from error
+    epochs = sorted((int(match[1]), path) for match, path in matches if match)
+    if count < 1:
+        raise InputError(f"--last should be at least 1, but is {count}.")
+    if len(epochs) < count:
+        raise InputError(
+            f"{folder} should hold at least {count} epoch checkpoints (checkpoint<epoch>.pt), but has {len(epochs)}. "
+            f"Give a smaller --last, or train with --keep-last-epochs {count} or more, without --no-epoch-checkpoints."
+        )
+    return [path for _, path in epochs[-count:]]
+
+
+def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
+    """The last checkpoint with the mean weights of all; without the optimizer's state, which fits none of them.
+
+    Weights are summed in float64 and go back to their own type. Weights that share memory still do. Integers must
+    agree, but for batch normalisation's counters, which are the last checkpoint's.
+
+    Raises:
+        InputError: as `load_checkpoint`; checkpoints differ in the names, shapes, types, or integers of their weights.
+    """
+    if not paths:
+        raise InputError("at least one checkpoint is needed to average, but none was given.")
+    first: dict[str, torch.Tensor] = {}
+    sums: dict[str, torch.Tensor] = {}
+    state: dict[str, Any] = {}
+    for path in paths:
+        state = load_checkpoint(path)
+        if not first:
+            first = state["model"]
+        _check_same_weights(paths[0], first, path, state["model"])
+        for name, weight in state["model"].items():
+            if weight.is_floating_point():
+                sums[name] = sums[name] + weight.double() if name in sums else weight.double()
+    shared: dict[tuple[Any, ...], torch.Tensor] = {}
+    model = state["model"]
+    for name, weight in model.items():
+        if name in sums:
+            mean = (sums[name] / len(paths)).to(weight.dtype)
+            known = shared.setdefault(_memory(weight), mean)
+            model[name] = known if torch.equal(known, mean) else mean
+    state.pop("last_optimizer_state", None)
+    return state
+
+
+def _check_same_weights(
+    first_path: str | Path, first: Mapping[str, torch.Tensor], path: str | Path, model: Mapping[str, torch.Tensor]
+) -> None:
+    for name in [*first, *model]:
+        if name not in first or name not in model:
+            has, lacks = (path, first_path) if name in model else (first_path, path)
+            raise InputError(f"checkpoints should have the same weights, but {has} has {name!r} and {lacks} doesn't.")
+    for name, weight in model.items():
+        expected = first[name]
+        if (weight.shape, weight.dtype) != (expected.shape, expected.dtype):
+            raise InputError(
+                f"{name!r} should be {expected.dtype} of shape {tuple(expected.shape)} as in {first_path}, but is "
+                f"{weight.dtype} of shape {tuple(weight.shape)} in {path}."
+            )
+        counter = name.endswith("num_batches_tracked")
+        if not weight.is_floating_point() and not counter and not torch.equal(weight, expected):
+            raise InputError(
+                f"{name!r} holds {weight.dtype}, which has no mean, but {first_path} and {path} differ in it."
+            )
+
+
+def _memory(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """The same for two tensors only if they are the same part of the same memory."""
+    return (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride())
+
+
+def count_parameters(model: Mapping[str, torch.Tensor]) -> int:
+    """Number of parameters of a model's state; each shared weight counts once, buffers with known names don't.
+
+    A checkpoint written on a GPU stores a shared weight (an embedding that is also the output layer) several times.
+    So matrices with equal values count as one, too: training never makes two of its own accord.
+    """
+    counted: dict[tuple[Any, ...], list[torch.Tensor]] = {}
+    total = 0
+    for name, weight in model.items():
+        if not weight.is_floating_point() or name.rpartition(".")[2] in _NOT_PARAMETERS:
+            continue
+        alike = counted.setdefault(tuple(weight.shape), [])
+        if not any(
+            _memory(weight) == _memory(other) or (weight.dim() > 1 and torch.equal(weight, other)) for other in alike
+        ):
+            alike.append(weight)
+            total += weight.numel()
+    return total

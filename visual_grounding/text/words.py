@@ -1,0 +1,99 @@
+"""Words: the splitter and the vocabulary of text encoders that learn their own word vectors.
+
+A vocabulary's file is fairseq's `dict.txt` (`word count` a line) and its numbers are those of fairseq's Dictionary, but
+reading it needs no fairseq: an exported retriever runs on a machine that has only torch.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..errors import InputError
+from .lines import read_lines
+
+DICTIONARY = "dict.txt"
+SPECIAL_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
+PAD, UNKNOWN = 1, 3
+
+# A run of letters, digits and combining marks is a word; any other visible character is one by itself.
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+def split_words(text: str) -> list[str]:
+    """Lower-cased words and single punctuation marks, in order.
+
+    >>> split_words("A dog's ball, 2 m away!")
+    ['a', 'dog', "'", 's', 'ball', ',', '2', 'm', 'away', '!']
+    """
+    return _WORD.findall(text.lower())
+
+
+class Vocabulary:
+    """Words and their numbers; whatever isn't among them is `<unk>`.
+
+    Args:
+        words: in the order of their numbers, without fairseq's four special symbols, which come first.
+    """
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self.words = list(words)
+        self._numbers = {word: number for number, word in enumerate(self.words, len(SPECIAL_SYMBOLS))}
+
+    def __len__(self) -> int:
+        return len(SPECIAL_SYMBOLS) + len(self.words)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Vocabulary":
+        """Read a `dict.txt`.
+
+        Raises:
+            InputError: missing, unreadable, or a line that isn't `word count`.
+        """
+        words = []
+        for number, line in enumerate(read_lines(path), 1):
+            word, space, count = line.rpartition(" ")
+            if not space or not word or not count.isdecimal():
+                raise InputError(f"{path}:{number} should be `word count`, but is {line[:80]!r}.")
+            words.append(word)
+        return cls(words)
+
+    def encode(self, text: str) -> list[int]:
+        """Numbers of the words of one sentence."""
+        return [self._numbers.get(word, UNKNOWN) for word in split_words(text)]
+
+
+def count_words(texts: Iterable[str], min_count: int = 1) -> list[tuple[str, int]]:
+    """Words that occur at least `min_count` times, with their counts: the most frequent first, ties alphabetically.
+
+    >>> count_words(["a dog", "A cat", "a dog"], min_count=2)
+    [('a', 3), ('dog', 2)]
+    """
+    counts = Counter(word for text in texts for word in split_words(text))
+    kept = [(word, count) for word, count in counts.items() if count >= min_count]
+    return sorted(kept, key=lambda item: (-item[1], item[0]))
+
+
+class WordTokenizer:
+    """Sentences to numbers of words.
+
+    Args:
+        vocabulary: the words.
+        max_tokens: longer sentences are cut here.
+    """
+
+    pad = PAD
+
+    def __init__(self, vocabulary: Vocabulary, max_tokens: int = 256) -> None:
+        self.vocabulary = vocabulary
+        self.max_tokens = max_tokens
+
+    def encode(self, texts: list[str]) -> tuple[list[list[int]], int]:
+        """Numbers of each sentence's words, and how many sentences were cut."""
+        encoded = [self.vocabulary.encode(text) for text in texts]
+        return [numbers[: self.max_tokens] for numbers in encoded], sum(len(n) > self.max_tokens for n in encoded)
+
+    def save(self, folder: Path) -> None:
+        """Write `dict.txt`; counts are no longer known and written as 1."""
+        with open(folder / DICTIONARY, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{word} 1\n" for word in self.vocabulary.words)
