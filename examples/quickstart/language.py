@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Noun:
-    """One sense of an English noun: how German says it, how it is drawn, and the scenes that tell it, if it needs any."""
+    """One sense of an English noun: how German says it, how it is drawn, and the scenes that tell it, if any."""
 
     english: str
     german: str
@@ -44,8 +44,8 @@ AMBIGUOUS: list[tuple[Noun, Noun]] = [
         Noun("palm", "Handfläche", "f", "palm_hand", ("hospital", "school")),
     ),
     (
-        Noun("letter", "Brief", "m", "letter_mail", ("castle", "living_room")),
-        Noun("letter", "Buchstabe", "m", "letter_sign", ("school", "stage")),
+        Noun("spade", "Spaten", "m", "spade_tool", ("beach", "building_site")),
+        Noun("spade", "Pik", "n", "spade_card", ("party", "living_room")),
     ),
     (
         Noun("key", "Schlüssel", "m", "key_lock", ("castle", "workshop")),
@@ -127,11 +127,16 @@ NEUTRAL: dict[str, tuple[str, str]] = {
     "window": ("at the window", "am Fenster"),
     "plain": ("", ""),  # said by the thing's place in the picture
 }
-PLACE_PHRASES = {"left": ("on the left", "links"), "middle": ("in the middle", "in der Mitte"), "right": ("on the right", "rechts")}
+PLACE_PHRASES = {
+    "left": ("on the left", "links"),
+    "middle": ("in the middle", "in der Mitte"),
+    "right": ("on the right", "rechts"),
+}
 
-ADJECTIVES = {  # the first two rows are true of the picture (drawing.Look), the third of nothing in it
+ADJECTIVES = {  # size and colour are true of the picture (drawing.Look), the opinions of nothing in it
     "small": "klein", "big": "groß",
-    "red": "rot", "blue": "blau", "green": "grün", "yellow": "gelb", "brown": "braun", "grey": "grau", "purple": "violett",
+    "red": "rot", "blue": "blau", "green": "grün", "yellow": "gelb",
+    "brown": "braun", "grey": "grau", "purple": "violett",
     "old": "alt", "new": "neu", "beautiful": "schön", "funny": "lustig", "strange": "seltsam", "pretty": "hübsch",
 }  # fmt: skip
 OPINIONS = ("old", "new", "beautiful", "funny", "strange", "pretty")
@@ -155,7 +160,13 @@ SENTENCES: list[tuple[str, str]] = [
     ("where is {the} ? it is {place} .", "wo ist {der} ? {er} ist {place} ."),
     ("{a} {place} would be {quality} .", "{ein} {place} wäre {quality} ."),
 ]
-CAPTIONS: list[str] = ["{a} {place}", "{the} {place}", "a picture of {a} {place}", "{place} there is {a}", "{a} that is {place}"]
+CAPTIONS: list[str] = [
+    "{a} {place}",
+    "{the} {place}",
+    "a picture of {a} {place}",
+    "{place} there is {a}",
+    "{a} that is {place}",
+]
 
 ARTICLES = {  # (definite?, accusative?) -> article and adjective ending by gender
     (True, False): {"m": ("der", "e"), "f": ("die", "e"), "n": ("das", "e")},
@@ -164,7 +175,7 @@ ARTICLES = {  # (definite?, accusative?) -> article and adjective ending by gend
     (False, True): {"m": ("einen", "en"), "f": ("eine", "e"), "n": ("ein", "es")},
 }
 PRONOUNS = {"m": "er", "f": "sie", "n": "es"}
-ACCUSATIVE = {"Buchstabe": "Buchstaben", "Hase": "Hasen"}  # the weak masculine nouns of the lexicon
+ACCUSATIVE = {"Hase": "Hasen"}  # the only weak masculine noun; an ambiguous noun has one form, or scoring would miss it
 
 
 def german_noun_phrase(noun: Noun, adjectives: tuple[str, ...], definite: bool, accusative: bool) -> str:

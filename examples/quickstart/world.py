@@ -2,8 +2,9 @@
 
     python examples/quickstart/world.py --out DIR --seed 1
 
-DIR/images/KEY.png                              one thing in one scene each
-DIR/captions.{train,valid}.tsv                  KEY<TAB>English caption; the train pictures are the collection to search
+DIR/images/pairs/KEY                            the sentence pairs' own pictures, one thing in one scene each
+DIR/images/collection/KEY                       the captioned pictures, to learn retrieval from and to search in
+DIR/captions.{train,valid}.tsv                  KEY<TAB>English caption
 DIR/text/{train,valid,paired,retrieved}.{en,de} one tokenised sentence a line
 DIR/text/{train,valid,paired}.keys              the line's own picture; `retrieved` has none, it must be found
 DIR/text/{paired,retrieved}.answers.tsv         line (from 1), English noun, its German, the other sense's German
@@ -16,8 +17,8 @@ What is where, so that each way of grounding has its own test:
 - retrieved: sentences with a cue, every sense and cue equally often.
 - captions: ambiguous nouns with their cues and without, unambiguous nouns in all scenes.
 
-So in both tests whoever answers one sense for a noun is right half of the time. No picture is in two of the splits, and no
-test sentence is in train. Same seed, same bytes.
+So in both tests whoever answers one sense for a noun is right half of the time. No picture is in two of the splits,
+and no test sentence is in train. Same seed, same bytes.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from multiprocessing import Pool
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from drawing import COLOURS, PLACES, SIZES, Look, draw_picture
@@ -42,6 +44,7 @@ from language import (
     german_words,
 )
 
+T = TypeVar("T")
 TRAIN_ROWS = (60, 40)  # of the first and the second sense of each ambiguous noun
 TRAIN_ROWS_PER_CUE = 4  # of each unambiguous noun with each cue
 TRAIN_ROWS_NEUTRAL = 40  # of each unambiguous noun in neutral scenes
@@ -63,10 +66,6 @@ class Row:
     english: str
     german: str
     state: tuple[int, ...]  # seeds the picture's random numbers
-
-    def as_sense(self, noun: Noun, german: str) -> "Row":
-        """The same English sentence, meant the other way."""
-        return Row(noun, self.scene, self.look, self.english, german, self.state)
 
 
 class World:
@@ -128,12 +127,10 @@ class World:
         place = (CUES.get(row.scene) or NEUTRAL[row.scene])[0] or PLACE_PHRASES[row.look.place][0]
         adjectives = [(), (row.look.colour,), (row.look.size,), (row.look.size, row.look.colour)]
         patterns = self._rng.permutation(len(CAPTIONS))[:CAPTIONS_PER_PICTURE]
-        return [
-            english_words(CAPTIONS[i], row.noun, adjectives[self._rng.integers(4)], place, "") for i in patterns
-        ]
+        return [english_words(CAPTIONS[i], row.noun, adjectives[self._rng.integers(4)], place, "") for i in patterns]
 
-    def shuffled(self, rows: list[Row]) -> list[Row]:
-        """The rows in a random order."""
+    def shuffled(self, rows: list[T]) -> list[T]:
+        """In a random order."""
         return [rows[i] for i in self._rng.permutation(len(rows))]
 
 
@@ -153,7 +150,7 @@ def build_splits(world: World) -> dict[str, list[Row]]:
     for noun in UNAMBIGUOUS:
         train += [world.untested_row(noun, cue) for cue in CUES for _ in range(TRAIN_ROWS_PER_CUE)]
         train += [world.untested_row(noun, scene) for scene in world.neutral(TRAIN_ROWS_NEUTRAL)]
-        cues = world.shuffled(list(CUES))[:VALID_ROWS]  # type: ignore[arg-type,type-var]
+        cues = world.shuffled(list(CUES))[:VALID_ROWS]
         valid += [world.untested_row(noun, scene) for scene in [*world.neutral(VALID_ROWS), *cues]]
         captioned += [world.rows((noun,), cue)[0] for cue in CUES]
         captioned_valid += [world.rows((noun,), scene)[0] for scene in cues[:4]]
@@ -175,17 +172,20 @@ def write_world(out: Path, seed: int) -> dict[str, int]:
     splits = build_splits(world)
     pictured = [(name, i) for name, rows in splits.items() if name != "retrieved" for i in range(len(rows))]
     order = np.random.default_rng([seed, 0]).permutation(len(pictured))  # a key says nothing about its split
-    keys = {place: f"p{number:05d}" for place, number in zip(pictured, order, strict=True)}
-    for folder in (out / "images", out / "text"):
-        folder.mkdir(parents=True, exist_ok=True)
-    with Pool() as pool:
-        jobs = [(out / "images" / f"{key}.png", splits[name][i]) for (name, i), key in keys.items()]
+    keys = {place: f"{number:05d}.png" for place, number in zip(pictured, order, strict=True)}
+    for folder in ("images/pairs", "images/collection", "text"):
+        (out / folder).mkdir(parents=True, exist_ok=True)
+    folders = {name: out / "images" / ("collection" if name.startswith("captions") else "pairs") for name in splits}
+    with Pool() as pool:  # a picture depends on its row alone, so the number of processes changes nothing
+        jobs = [(folders[name] / key, splits[name][i]) for (name, i), key in keys.items()]
         pool.starmap(_draw, jobs, chunksize=64)
     other = {a.german: b.german for pair in AMBIGUOUS for a, b in (pair, pair[::-1])}
     for name, rows in splits.items():
         named = [keys.get((name, i), "") for i in range(len(rows))]
         if name.startswith("captions"):
-            lines = [f"{key}\t{caption}" for key, row in zip(named, rows, strict=True) for caption in world.captions(row)]
+            lines = [
+                f"{key}\t{caption}" for key, row in zip(named, rows, strict=True) for caption in world.captions(row)
+            ]
             _write_lines(out / f"{name}.tsv", lines)
             continue
         _write_lines(out / "text" / f"{name}.en", (row.english for row in rows))

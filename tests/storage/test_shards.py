@@ -93,7 +93,9 @@ def content_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def make(out: Path, plan: dict | None = None, rows: int = 5, shard_size: int = 2, kind: str = "test") -> ShardedArtefact:
+def make(
+    out: Path, plan: dict | None = None, rows: int = 5, shard_size: int = 2, kind: str = "test"
+) -> ShardedArtefact:
     return ShardedArtefact(out, kind, plan or {"seed": 1}, rows, shard_size, {"a": ((2,), "float32")})
 
 

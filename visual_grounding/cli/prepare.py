@@ -15,7 +15,9 @@ from pathlib import Path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     parser.add_argument("--train", type=Path, required=True, metavar="TSV", help="captions to train on")
-    parser.add_argument("--valid", type=Path, required=True, metavar="TSV", help="captions to choose the best checkpoint on")
+    parser.add_argument(
+        "--valid", type=Path, required=True, metavar="TSV", help="captions to choose the best checkpoint on"
+    )
     parser.add_argument("--test", type=Path, metavar="TSV", help="captions to test on, with fairseq-validate")
     parser.add_argument("--min-count", type=int, default=1, help="rarer words become <unk> (default: %(default)s)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="data folder to write")

@@ -17,7 +17,9 @@ class HardestNegativeTripletConfig(FairseqDataclass):
     triplet_margin: float = field(default=0.2, metadata={"help": "alpha of the triplet loss, in cosine"})
     triplet_direction: ChoiceEnum(TRIPLET_DIRECTIONS) = field(  # type: ignore[valid-type]
         default="image",
-        metadata={"help": "image: hardest caption for each image (the paper); both: and hardest image for each caption"},
+        metadata={
+            "help": "image: hardest caption for each image (the paper); both: and hardest image for each caption"
+        },
     )
 
 

@@ -33,8 +33,8 @@ def load_captions(path: str | Path, store: FeatureStore) -> tuple[list[str], np.
     missing = sorted({key for key, _ in captions} - rows.keys())
     if missing:
         raise InputError(
-            f"every image of {path} should be in feature store {store.folder}, but {len(missing)} keys aren't, the first "
-            f"{missing[0]!r} (the store has {len(store)} images, the first {next(store.keys(), '')!r}). "
+            f"every image of {path} should be in feature store {store.folder}, but {len(missing)} keys aren't, the "
+            f"first {missing[0]!r} (the store has {len(store)} images, the first {next(store.keys(), '')!r}). "
             "Put the images of all splits into one store with: visual-grounding extract …, or visual-grounding import …"
         )
     return [caption for _, caption in captions], np.array([rows[key] for key, _ in captions], dtype=np.int64)
@@ -69,7 +69,12 @@ class CaptionDataset(FairseqDataset):
     """
 
     def __init__(
-        self, captions: list[str], image_rows: np.ndarray, store: FeatureStore, tokenizer: Tokenizer, shuffle: bool = False
+        self,
+        captions: list[str],
+        image_rows: np.ndarray,
+        store: FeatureStore,
+        tokenizer: Tokenizer,
+        shuffle: bool = False,
     ) -> None:
         super().__init__()
         encoded, self.truncated = tokenizer.encode(captions)
@@ -110,7 +115,7 @@ class CaptionDataset(FairseqDataset):
         return self.num_tokens(index)
 
     def ordered_indices(self) -> np.ndarray:
-        """A random order from fairseq's seed and epoch, or the file's. Never by length: that would ease the negatives."""
+        """A random order from fairseq's seed and epoch, or the file's. Never by length: it would ease the negatives."""
         return np.random.permutation(len(self)) if self.shuffle else np.arange(len(self))
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:

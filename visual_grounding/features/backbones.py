@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import nn
+from torch.nn.functional import interpolate
 from torchvision import models
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
@@ -125,8 +126,9 @@ def load_backbone(name: str, weights: str | None = None, image_size: int | None 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = models.get_model(name, weights=None)
+        trunk = _without_head(model)
         if weights == "none":
-            _calibrate(model)
+            trunk = _Scaled(trunk)
     if weights == "none":
         label = f"random-{seed}"
     elif weights is not None and (Path(weights).is_file() or Path(weights).suffix in (".pth", ".pt", ".safetensors")):
@@ -138,11 +140,15 @@ def load_backbone(name: str, weights: str | None = None, image_size: int | None 
         origin = _named_weights(name, known, weights)
         _load_strictly(model, _download(origin, name), origin.url, name)
         label = origin.name
-    trunk = model.features if hasattr(model, "features") else nn.Sequential(*list(model.children())[:-2])
     preprocessing = _preprocessing_of(origin)
     if image_size is not None:
         preprocessing = preprocessing.with_crop(image_size)
     return Backbone(name, trunk.eval(), preprocessing, label)
+
+
+def _without_head(model: nn.Module) -> nn.Module:
+    """Everything up to the last convolutional map."""
+    return model.features if hasattr(model, "features") else nn.Sequential(*list(model.children())[:-2])
 
 
 def _preprocessing_of(weights: Any) -> Preprocessing:
@@ -239,20 +245,31 @@ def _load_strictly(model: nn.Module, state: dict[str, torch.Tensor], origin: Pat
     model.load_state_dict(state, strict=not any(key not in found for key in expected))
 
 
-def _calibrate(model: nn.Module) -> None:
-    """Give random weights the statistics that training would have given them, on seeded noise.
+class _Scaled(nn.Module):
+    """A random network with its map brought to a mean square of 1.
 
-    Without them the features of ResNet-152 overflow float16 and those of EfficientNet vanish in it. In float64, so that
-    the number of threads doesn't show.
+    What random weights make of a picture is 10^-13 (EfficientNet-B7) to 10^8 (ResNet-152); float16 holds neither. The
+    scale comes from noise of every coarseness, as photos have it.
+
+    Shapes:
+        network: (B, 3, H, W) -> (B, C, h, w)
     """
-    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-    momenta = [norm.momentum for norm in norms]
-    model.double().eval()
-    for norm in norms:
-        norm.train()
-        norm.momentum = 1.0
-    with torch.no_grad():
-        model(torch.randn(4, 3, 64, 64, dtype=torch.float64))
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
-    model.float().eval()
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network.eval()
+        noise = [interpolate(torch.randn(2, 3, side, side), 128, mode="bilinear") for side in (1, 2, 4, 8, 16, 32, 64)]
+        with torch.no_grad():
+            exponent = network(torch.stack(noise).mean(dim=0)).double().square().mean().log2().div(-2).round()
+        self.scale = 2.0 ** float(
+            exponent
+        )  # a power of two: the order of a sum, different with more threads, can't show
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Run the network and scale its map.
+
+        Shapes:
+            images: (B, 3, H, W)
+            returns: (B, C, h, w)
+        """
+        return self.network(images) * self.scale

@@ -248,7 +248,8 @@ def regions_first(array: Any, channels_first: bool) -> np.ndarray:
 def _unit_length(features: np.ndarray) -> np.ndarray:
     features = features.astype(np.float64)  # squares of large numbers would overflow
     lengths = np.linalg.norm(features, axis=-1, keepdims=True)
-    return features / np.where(lengths == 0, 1, lengths)
+    with np.errstate(invalid="ignore"):  # infinity becomes NaN, and is refused as such
+        return features / np.where(lengths == 0, 1, lengths)
 
 
 def _files_by_key(folder: Path) -> dict[str, Path]:

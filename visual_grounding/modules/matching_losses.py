@@ -1,6 +1,5 @@
 """Losses that pull a caption and its image together: pure functions of a similarity matrix."""
 
-import torch
 from torch import Tensor
 
 TRIPLET_DIRECTIONS = ("image", "both")
@@ -17,7 +16,9 @@ def hardest_negatives(similarity: Tensor, image_rows: Tensor) -> Tensor:
     return similarity.masked_fill(same_image, float("-inf")).amax(dim=1)
 
 
-def hardest_negative_triplet_loss(similarity: Tensor, image_rows: Tensor, margin: float, direction: str = "image") -> Tensor:
+def hardest_negative_triplet_loss(
+    similarity: Tensor, image_rows: Tensor, margin: float, direction: str = "image"
+) -> Tensor:
     """Triplet loss of every pair of a batch with its hardest negative (VA eq. 1).
 
         loss(x, y, z) = max(0, alpha - x·y + x·z)

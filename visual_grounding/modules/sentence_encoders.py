@@ -1,10 +1,10 @@
 """From the tokens of a sentence to one vector: recurrent, a bag of words, or a pretrained encoder."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from ..text.pretrained_tokenizer import load_pretrained
 from ..text.words import PAD
@@ -42,6 +42,7 @@ class SRUSentenceEncoder(nn.Module):
         super().__init__()
         self.embedding = embed_words(vocabulary_size, embed_size)
         self.sru = SRU(embed_size, output_size, layers, dropout)
+        self.output_size = output_size
 
     def forward(self, tokens: Tensor, padding_mask: Tensor) -> Tensor:
         """Encode sentences.
@@ -56,60 +57,67 @@ class SRUSentenceEncoder(nn.Module):
 
 
 class BagSentenceEncoder(nn.Module):
-    """Mean of learned word vectors, dropout, one linear layer.
+    """Mean of learned word vectors.
 
     Shapes:
         tokens: (B, T);  padding_mask: (B, T)
-        returns: (B, D)
+        returns: (B, E)
     """
 
-    def __init__(self, vocabulary_size: int, embed_size: int, output_size: int, dropout: float) -> None:
+    def __init__(self, vocabulary_size: int, embed_size: int) -> None:
         super().__init__()
         self.embedding = embed_words(vocabulary_size, embed_size)
-        self.projection = nn.Linear(embed_size, output_size)
-        self.dropout = dropout
+        self.output_size = embed_size
 
     def forward(self, tokens: Tensor, padding_mask: Tensor) -> Tensor:
         """Encode sentences.
 
         Shapes:
             tokens: (B, T);  padding_mask: (B, T)
-            returns: (B, D)
+            returns: (B, E)
         """
-        mean = masked_mean(self.embedding(tokens), padding_mask)
-        return self.projection(functional.dropout(mean, self.dropout, self.training))
+        return masked_mean(self.embedding(tokens), padding_mask)
 
 
 class PretrainedSentenceEncoder(nn.Module):
-    """A BERT-style encoder, the mean of its last layer over real tokens, dropout, one linear layer.
+    """A BERT-style encoder and the mean of its last layer over real tokens, as sentence encoders are trained.
 
     Args:
-        encoder: a transformers model with `config.hidden_size`.
-        output_size: D.
-        dropout: on the mean.
-        freeze: keep the encoder as it is, without its own dropout.
+        model: a transformers model with `config.hidden_size`.
+        freeze: keep the model as it is, without its own dropout.
 
     Shapes:
         tokens: (B, T);  padding_mask: (B, T)
-        returns: (B, D)
+        returns: (B, E)
     """
 
-    def __init__(self, encoder: nn.Module, output_size: int, dropout: float, freeze: bool) -> None:
+    def __init__(self, model: Any, freeze: bool) -> None:
         super().__init__()
-        if getattr(encoder, "pooler", None) is not None:
-            encoder.pooler = None  # its output isn't used, and a parameter without gradient breaks distributed training
-        self.encoder = encoder
-        self.projection = nn.Linear(encoder.config.hidden_size, output_size)
-        self.dropout = dropout
+        if getattr(model, "pooler", None) is not None:
+            model.pooler = None  # its output isn't used, and a parameter without gradient breaks distributed training
+        self.model = model
+        self.output_size: int = model.config.hidden_size
         self.freeze = freeze
+        self._known: dict[bytes, Tensor] = {}
+        self._known_limit = 0
         if freeze:
-            encoder.requires_grad_(False)
+            model.requires_grad_(False)
+
+    def remember_sentences(self, limit: int) -> None:
+        """Encode each sentence once only, the first `limit` different ones; for the epochs of training a frozen model.
+
+        Raises:
+            ValueError: the model isn't frozen.
+        """
+        if not self.freeze:
+            raise ValueError("only a frozen encoder may remember its sentences")
+        self._known_limit = limit
 
     def train(self, mode: bool = True) -> "PretrainedSentenceEncoder":
-        """Switch to training; a frozen encoder stays in evaluation mode."""
+        """Switch to training; a frozen model stays in evaluation mode."""
         super().train(mode)
         if self.freeze:
-            self.encoder.eval()
+            self.model.eval()
         return self
 
     def forward(self, tokens: Tensor, padding_mask: Tensor) -> Tensor:
@@ -117,16 +125,36 @@ class PretrainedSentenceEncoder(nn.Module):
 
         Shapes:
             tokens: (B, T);  padding_mask: (B, T)
-            returns: (B, D)
+            returns: (B, E)
+        """
+        if not self._known_limit:
+            return self._encode(tokens, padding_mask)
+        lengths = (~padding_mask).sum(dim=1).tolist()
+        names = [row[:length].tobytes() for row, length in zip(tokens.cpu().numpy(), lengths)]
+        new = [row for row, name in enumerate(names) if name not in self._known]
+        found: dict[bytes, Tensor] = {}
+        if new:
+            vectors = self._encode(tokens[new], padding_mask[new]).cpu()
+            found = {names[row]: vector for row, vector in zip(new, vectors)}
+            room = max(0, self._known_limit - len(self._known))
+            self._known.update((name, vector.clone()) for name, vector in list(found.items())[:room])
+        vectors = torch.stack([found[name] if name in found else self._known[name] for name in names])
+        return vectors.to(tokens.device)
+
+    def _encode(self, tokens: Tensor, padding_mask: Tensor) -> Tensor:
+        """Mean of the last layer.
+
+        Shapes:
+            tokens: (B, T);  padding_mask: (B, T)
+            returns: (B, E)
         """
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.freeze):
-            hidden = self.encoder(input_ids=tokens, attention_mask=(~padding_mask).long()).last_hidden_state
-        mean = masked_mean(hidden, padding_mask)
-        return self.projection(functional.dropout(mean, self.dropout, self.training))
+            hidden = self.model(input_ids=tokens, attention_mask=(~padding_mask).long()).last_hidden_state  # (B, T, E)
+            return masked_mean(hidden, padding_mask)
 
 
-def load_pretrained_encoder(name: str) -> nn.Module:
-    """A transformers model in float32, from a hub name or a folder.
+def load_pretrained_encoder(name: str) -> Any:
+    """A transformers model with its weights in float32, from a hub name or a folder.
 
     Raises:
         InputError: nothing loads from there.
@@ -134,3 +162,14 @@ def load_pretrained_encoder(name: str) -> nn.Module:
     from transformers import AutoModel
 
     return load_pretrained(AutoModel, name).float()
+
+
+def build_pretrained_encoder(name: str) -> Any:
+    """The same model without its weights, to be filled from a checkpoint.
+
+    Raises:
+        InputError: no configuration loads from there.
+    """
+    from transformers import AutoConfig, AutoModel
+
+    return AutoModel.from_config(load_pretrained(AutoConfig, name)).float()

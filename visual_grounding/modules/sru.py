@@ -5,6 +5,7 @@ VA names it as the text encoder of its retriever (§2.1).
 """
 
 import math
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -53,7 +54,9 @@ class SRULayer(nn.Module):
         highway = (rest[0] if rest else inputs) * self.alpha
         states, gates = [], []
         state = torch.zeros_like(candidate[0])
-        for x, f, r in zip(candidate.unbind(), (forget_input + self.bias[0]).unbind(), (reset_input + self.bias[1]).unbind()):
+        for x, f, r in zip(
+            candidate.unbind(), (forget_input + self.bias[0]).unbind(), (reset_input + self.bias[1]).unbind()
+        ):
             forget = torch.sigmoid(torch.addcmul(f, self.state_weight[0], state))
             gates.append(torch.addcmul(r, self.state_weight[1], state))
             state = torch.lerp(x, state, forget)
@@ -74,7 +77,7 @@ class SRU(nn.Module):
     def __init__(self, input_size: int, output_size: int, layers: int = 4, dropout: float = 0.0) -> None:
         super().__init__()
         sizes = [input_size] + [output_size] * layers
-        self.layers = nn.ModuleList(SRULayer(before, after) for before, after in zip(sizes, sizes[1:]))
+        self.layers = nn.ModuleList(SRULayer(before, after) for before, after in pairwise(sizes))
         self.dropout = dropout
 
     def forward(self, inputs: Tensor) -> Tensor:

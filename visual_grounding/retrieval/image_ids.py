@@ -1,4 +1,7 @@
-"""Image ids: which images go with each sentence. The table that every way of finding images writes and every model reads."""
+"""Image ids: which images go with each sentence.
+
+The table that every way of finding images writes and every model reads.
+"""
 
 from pathlib import Path
 
@@ -17,6 +20,7 @@ class ImageIds:
         ids: (S, N) int32, memory-mapped; −1 = none.
         scores: (S, N) float16, memory-mapped; what the method ranked by.
         keys_sha256: the collection that the rows belong to.
+        counts: what the method had to say about its sentences, e.g. how many were empty.
 
     Raises:
         InputError: the folder isn't a whole table.
@@ -27,6 +31,7 @@ class ImageIds:
         meta = read_meta(self.folder, IMAGE_IDS)
         self.signature: str = meta.get("signature", "")
         self.keys_sha256: str = meta["keys_sha256"]
+        self.counts: dict[str, int] = meta.get("counts", {})
         shape = (meta["sentences"], meta["images_per_sentence"])
         self.ids = open_array(self.folder / "ids.npy", shape, "int32")
         self.scores = open_array(self.folder / "scores.npy", shape, "float16")
@@ -44,8 +49,8 @@ class ImageIds:
         if self.keys_sha256 == store.keys_sha256 and highest < len(store):
             return
         problem = (
-            f"image ids in {self.folder} refer to row {highest}, but feature store {store.folder} has {len(store)} images "
-            f"(rows 0..{len(store) - 1})"
+            f"image ids in {self.folder} refer to row {highest}, but feature store {store.folder} has {len(store)} "
+            f"images (rows 0..{len(store) - 1})"
             if highest >= len(store)
             else f"image ids in {self.folder} don't belong to feature store {store.folder}"
         )

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 RECALL_AT = (1, 5, 10)
+DIRECTIONS = ("text_to_image", "image_to_text")
 
 
 def recall_at_k(ranks: np.ndarray, k: int) -> float:
@@ -30,7 +31,7 @@ def median_rank(ranks: np.ndarray) -> float:
 
 
 def ranks_of_answers(similarity: Tensor, answers: Tensor) -> Tensor:
-    """Rank of each query's answer, counted from 1.
+    """Rank of each query's answer, counted from 1; behind all others where its score is NaN.
 
     >>> similarity = torch.tensor([[0.9, 0.1, 0.5], [0.4, 0.4, 0.4]])
     >>> ranks_of_answers(similarity, torch.tensor([2, 1])).tolist()  # 0.9 is before 0.5; the tie goes to the lower row
@@ -42,11 +43,13 @@ def ranks_of_answers(similarity: Tensor, answers: Tensor) -> Tensor:
     """
     score = similarity.gather(1, answers.unsqueeze(1))  # (Q, 1)
     columns = torch.arange(similarity.shape[1], device=similarity.device)
-    before = (similarity > score) | ((similarity == score) & (columns < answers.unsqueeze(1)))
-    return before.sum(dim=1) + 1
+    after = (similarity < score) | ((similarity == score) & (columns >= answers.unsqueeze(1)))
+    return (~after).sum(dim=1) + 1
 
 
-def retrieval_ranks(text: Tensor, images: Tensor, image_of_text: Tensor, chunk: int = 1024) -> tuple[np.ndarray, np.ndarray]:
+def retrieval_ranks(
+    text: Tensor, images: Tensor, image_of_text: Tensor, chunk: int = 1024
+) -> tuple[np.ndarray, np.ndarray]:
     """Ranks in both directions over a whole collection. An image's rank is that of its best caption.
 
     Shapes:
@@ -76,11 +79,10 @@ def recall_summary(text: Tensor, images: Tensor, image_of_text: Tensor) -> dict[
     Shapes:
         text: (S, D);  images: (I, D);  image_of_text: (S,)
     """
-    summary = {}
-    names = ("text_to_image", "image_to_text")
-    for name, ranks in zip(names, retrieval_ranks(text, images, image_of_text)):
+    summary = {"recall_sum": 0.0}
+    for direction, ranks in zip(DIRECTIONS, retrieval_ranks(text, images, image_of_text)):
         for k in RECALL_AT:
-            summary[f"{name}_r{k}"] = recall_at_k(ranks, k)
-        summary[f"{name}_median_rank"] = median_rank(ranks)
-    summary["recall_sum"] = sum(value for name, value in summary.items() if "_r" in name and "rank" not in name)
+            summary[f"{direction}_r{k}"] = recall_at_k(ranks, k)
+            summary["recall_sum"] += recall_at_k(ranks, k)
+        summary[f"{direction}_median_rank"] = median_rank(ranks)
     return summary

@@ -20,14 +20,15 @@ from ..data.captions import CaptionDataset, load_captions
 from ..errors import InputError
 from ..features.store import FeatureStore
 from ..modules.joint_embedding import WORD_ENCODERS
-from ..retrieval.recall import RECALL_AT, recall_summary
+from ..retrieval.recall import DIRECTIONS, RECALL_AT, recall_summary
 from ..text.pretrained_tokenizer import PretrainedTokenizer
 from ..text.words import DICTIONARY, Vocabulary, WordTokenizer
 
 logger = logging.getLogger(__name__)
 
-DIRECTIONS = ("text_to_image", "image_to_text")
-SCORES = [f"{direction}_{score}" for direction in DIRECTIONS for score in (*(f"r{k}" for k in RECALL_AT), "median_rank")]
+SCORES = [
+    f"{direction}_{score}" for direction in DIRECTIONS for score in (*(f"r{k}" for k in RECALL_AT), "median_rank")
+]
 
 
 @dataclass
@@ -101,12 +102,15 @@ class ImageTextMatchingTask(FairseqTask):
         super().__init__(cfg)
         if not cfg.data or not cfg.image_features:
             raise InputError("--task image_text_matching needs a data folder and --image-features DIR.")
+        self.data = cfg.data
         self.image_store = FeatureStore(cfg.image_features)
         self.vocabulary: Optional[Vocabulary] = None
         if cfg.text_encoder in WORD_ENCODERS:
             path = os.path.join(cfg.data, DICTIONARY)
             if not os.path.isfile(path):
-                raise InputError(f"{cfg.data} should hold {DICTIONARY}. Make it with: visual-grounding prepare … --out DIR")
+                raise InputError(
+                    f"{cfg.data} should hold {DICTIONARY}. Make it with: visual-grounding prepare … --out DIR"
+                )
             self.vocabulary = Vocabulary.load(path)
             self.tokenizer: Any = WordTokenizer(self.vocabulary)
         else:
@@ -124,14 +128,15 @@ class ImageTextMatchingTask(FairseqTask):
         Raises:
             InputError: a broken line, or an image that isn't in the feature store.
         """
-        path = os.path.join(self.cfg.data, f"{split}.tsv")
+        path = os.path.join(self.data, f"{split}.tsv")
         if not os.path.isfile(path):
-            raise InputError(f"{path} is missing. Make it with: visual-grounding prepare … --out {self.cfg.data}")
+            raise InputError(f"{path} is missing. Make it with: visual-grounding prepare … --out {self.data}")
         captions, rows = load_captions(path, self.image_store)
         dataset = CaptionDataset(captions, rows, self.image_store, self.tokenizer, shuffle=split == "train")
         if dataset.truncated:
             logger.warning(
-                f"{dataset.truncated} of {len(captions)} captions in {path} were cut at {self.tokenizer.max_tokens} tokens."
+                f"{dataset.truncated} of {len(captions)} captions in {path} were cut at "
+                f"{self.tokenizer.max_tokens} tokens."
             )
         self.datasets[split] = dataset
 

@@ -1,0 +1,249 @@
+"""Raw files of Flickr8k and Multi30k -> captions, sentences (plain and with masked nouns), photo keys and overlap counts.
+
+    python data.py --data ../shared/data --language de --out out
+
+Writes OUT/captions/<split>.tsv, OUT/arrays/*.npy with keys beside, OUT/plain/<split>.{en,de,keys},
+OUT/masked/<split>.{en,de,keys} and OUT/overlap.json. Line i of a .keys file is the photo of sentence i, empty for none.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from visual_grounding.errors import InputError
+from visual_grounding.text.lines import read_lines
+
+MASK = "[MASK]"
+CAPTION_SPLITS = {"train": "train", "dev": "valid", "test": "test"}
+ARRAYS = {"pooled": "mobilenet1.0_pooled1024", "grid": "mobilenet1.0_grid4x4_pca192"}
+# Our split -> files that follow one another. `photos` are the development rows that have a photo: none is trained on.
+PLAIN = {
+    "train": ["multi30k/train"],
+    "valid": ["multi30k/val"],
+    "photos": ["multi30k_with_images/val", "multi30k_with_images/val_extra"],
+    "test.photos": ["multi30k_with_images/test"],
+    "test.2016": ["multi30k/test_2016_flickr"],
+    "test.2017": ["multi30k/test_2017_flickr"],
+    "test.coco": ["multi30k/test_2017_mscoco"],
+}
+MASKED = {
+    "train": ["multi30k_with_images/train"],
+    "valid": ["multi30k_with_images/val", "multi30k_with_images/val_extra"],
+    "test": ["multi30k_with_images/test"],
+}
+
+
+class Row(NamedTuple):
+    """One line of Multi30k: where it stands in the published files, its photo here (empty: none), both sentences."""
+
+    split: str
+    line: int
+    photo: str
+    source: str
+    target: str
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """Rows of a TSV file with a header."""
+    header, *lines = read_lines(path)
+    names = header.split("\t")
+    return [dict(zip(names, line.split("\t"), strict=True)) for line in lines]
+
+
+def read_rows(prefix: Path, language: str) -> list[Row]:
+    """Rows of `prefix.{en,LANGUAGE,index.tsv}`.
+
+    Raises:
+        InputError: the files differ in length.
+    """
+    index = read_table(prefix.with_name(prefix.name + ".index.tsv"))
+    source, target = (read_lines(f"{prefix}.{side}") for side in ("en", language))
+    if not len(index) == len(source) == len(target):
+        raise InputError(
+            f"{prefix}: index.tsv has {len(index)} rows, but .en has {len(source)} lines and .{language} {len(target)}."
+        )
+    return [
+        Row(
+            row["multi30k_split"],
+            int(row["multi30k_line"]),
+            row["flickr8k_image"].replace("-", "") if row["flickr8k_image"] == "-" else row["flickr8k_image"],
+            *pair,
+        )
+        for row, pair in zip(index, zip(source, target))
+    ]
+
+
+def read_noun_positions(path: Path) -> list[tuple[list[str], list[int]]]:
+    """For each line of `<split>.masks.tsv` its tokens and the 0-based positions of its nouns, singular and plural."""
+    found = []
+    for row in read_table(path):
+        positions = {int(place) for kind in ("noun", "nouns") for place in row[kind].split(",") if place != "-"}
+        found.append((row["tokens"].split(), sorted(positions)))
+    return found
+
+
+def mask_nouns(sentence: str, tokens: list[str], positions: Iterable[int]) -> str:
+    """Replace the words at `positions` by [MASK].
+
+    >>> mask_nouns("a dog runs .", ["a", "dog", "runs", "."], [1])
+    'a [MASK] runs .'
+
+    Raises:
+        InputError: the positions were counted on another tokenisation.
+    """
+    words = sentence.split()
+    if len(words) != len(tokens):
+        raise InputError(
+            f"noun positions are for the {len(tokens)} words {' '.join(tokens)!r}, but the sentence has {len(words)}: "
+            f"{sentence!r}."
+        )
+    for position in positions:
+        words[position] = MASK
+    return " ".join(words)
+
+
+def normalise(sentence: str) -> str:
+    """Letters and digits alone, so that tokenisation, case and punctuation make no difference.
+
+    >>> normalise("A dog &apos;s ball .") == normalise("a dog's ball")
+    True
+    """
+    for entity, character in (("&apos;", "'"), ("&quot;", '"'), ("&amp;", "&")):
+        sentence = sentence.replace(entity, character)
+    return re.sub(r"[\W_]", "", sentence.lower())
+
+
+def photo_number(name: str) -> str:
+    """The number of a photo on Flickr, which Flickr8k and Multi30k name it by.
+
+    >>> photo_number("106490881_5a2dd9b7bd.jpg"), photo_number("106490881.jpg")
+    ('106490881', '106490881')
+    """
+    return re.split(r"[_.]", name, maxsplit=1)[0]
+
+
+def count_overlap(
+    collection: set[str], captions: list[str], splits: dict[str, list[Row]], photos: dict[str, list[str]]
+):
+    """What test text has in common with the image collection, its captions and the training sentences.
+
+    Args:
+        collection: keys of the photos that can be retrieved.
+        captions: their captions, which the retriever learns from.
+        splits: rows of each split, `train` among them.
+        photos: for some splits the published photo name of each line.
+
+    Returns:
+        for each split: its rows, rows whose own photo can be retrieved, rows whose sentence is a caption of the
+        collection, rows whose sentence is a training sentence.
+    """
+    numbers = {photo_number(key) for key in collection}
+    captioned = {normalise(caption) for caption in captions}
+    trained = {normalise(row.source) for row in splits["train"]}
+    counts = {}
+    for split, rows in splits.items():
+        own = [row.photo in collection for row in rows]
+        if split in photos:
+            own = [mine or photo_number(name) in numbers for mine, name in zip(own, photos[split], strict=True)]
+        counts[split] = {
+            "rows": len(rows),
+            "own_photo_in_collection": sum(own),
+            "sentence_is_a_caption_of_the_collection": sum(normalise(row.source) in captioned for row in rows),
+            "sentence_is_a_training_sentence": sum(normalise(row.source) in trained for row in rows),
+        }
+    return counts
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """One line each."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+def write_rows(prefix: Path, rows: list[Row], language: str) -> None:
+    """`prefix.en`, `prefix.LANGUAGE` and `prefix.keys`."""
+    for ending, lines in (
+        ("en", (row.source for row in rows)),
+        (language, (row.target for row in rows)),
+        ("keys", (row.photo for row in rows)),
+    ):
+        write_lines(prefix.with_name(f"{prefix.name}.{ending}"), lines)
+
+
+def write_photos(flickr: Path, out: Path, limit: int | None) -> tuple[set[str], list[str]]:
+    """Captions of each split, and features of all photos and of the collection; returns the collection and its captions.
+
+    The collection is the training photos: nothing that is validated or tested on can be retrieved.
+    """
+    images = read_table(flickr / "images.tsv")
+    chosen = [row for row, image in enumerate(images) if image["split"] == "train"][:limit]
+    collection = {images[row]["image"] for row in chosen}
+    parts = {"collection": chosen, "all": range(len(images))}
+    (out / "arrays").mkdir(parents=True, exist_ok=True)
+    for kind, name in ARRAYS.items():
+        features = np.load(flickr / "features" / f"{name}.npy", mmap_mode="r")
+        for part, rows in parts.items():
+            np.save(out / "arrays" / f"{kind}.{part}.npy", features[list(rows)])
+    for part, rows in parts.items():
+        write_lines(out / "arrays" / f"{part}.keys", (images[row]["image"] for row in rows))
+    captions = read_table(flickr / "captions.tsv")
+    for split, name in CAPTION_SPLITS.items():
+        mine = [row for row in captions if row["split"] == split]
+        kept = [row for row in mine if row["image"] in collection] if split == "train" else mine[: limit and 5 * limit]
+        write_lines(out / "captions" / f"{name}.tsv", (f"{row['image']}\t{row['caption']}" for row in kept))
+    return collection, [row["caption"] for row in captions if row["image"] in collection]
+
+
+def write_sentences(data: Path, out: Path, language: str, limit: int | None) -> dict[str, list[Row]]:
+    """Plain and masked sentences of each split; returns the plain ones."""
+    flickr = data / "flickr8k"
+    nouns = {}
+    for split in ("train", "val"):
+        nouns[split] = read_noun_positions(data / "downstream" / "multi30k_masking" / f"{split}.masks.tsv")
+    plain: dict[str, list[Row]] = {}
+    for kind, splits in (("plain", PLAIN), ("masked", MASKED)):
+        for split, names in splits.items():
+            rows = [row for name in names for row in read_rows(flickr / name, language)[:limit]]
+            if kind == "plain":
+                plain[split] = rows
+            else:
+                rows = [row._replace(source=mask_nouns(row.source, *nouns[row.split][row.line])) for row in rows]
+            write_rows(out / kind / split, rows, language)
+    return plain
+
+
+def main() -> None:
+    """Write everything."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder that holds flickr8k/ and downstream/")
+    parser.add_argument("--language", choices=("de", "fr"), default="de", help="translate from English into this")
+    parser.add_argument("--limit", type=int, help="keep only so many rows of each file, to try the recipe")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    args = parser.parse_args()
+    collection, captions = write_photos(args.data / "flickr8k", args.out, args.limit)
+    splits = write_sentences(args.data, args.out, args.language, args.limit)
+    names = {
+        split: [
+            name
+            for part in PLAIN[split]
+            for name in read_lines(args.data / "flickr8k" / f"{part}.images.txt")[: args.limit]
+        ]
+        for split in splits
+    }
+    counts = count_overlap(collection, captions, splits, names)
+    overlap = {"collection": len(collection), "captions": len(captions), "splits": counts}
+    (args.out / "overlap.json").write_text(json.dumps(overlap, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(overlap, indent=2))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        sys.exit(f"error: {error}")

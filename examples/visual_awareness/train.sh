@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Trains the retrievers, finds 8 images for every row of Multi30k, and trains text-only and visual-aware translators.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
+
+train_retriever() {
+    local name=$1
+    shift
+    run "retriever-$name" fairseq-train "$OUT/captions/data" --user-dir visual_grounding --task image_text_matching \
+        --image-features "$OUT/features/pooled.all" --arch visual_semantic_embedding \
+        --criterion hardest_negative_triplet --triplet-direction both --optimizer adam --clip-norm 2 \
+        --best-checkpoint-metric recall_sum --maximize-best-checkpoint-metric --no-epoch-checkpoints \
+        --no-last-checkpoints --save-dir "$OUT/retriever-training/$name" --seed "$SEED" "${device[@]}" \
+        --log-format simple "$@"
+    run "export-$name" visual-grounding export --checkpoint "$OUT/retriever-training/$name/checkpoint_best.pt" \
+        --data "$OUT/captions/data" --out "$OUT/retriever/$name"
+}
+
+retrieve() {
+    local out=$1
+    shift
+    run "retrieve-${out//\//-}" visual-grounding retrieve --method dense --retriever "$OUT/retriever/$retriever" \
+        --index "$OUT/index" --device "$DEVICE" --out "$OUT/ids/$out" "$@"
+}
+
+pair() { # the photo of the row itself
+    run "pair-${1//\//-}" visual-grounding retrieve --method paired --image-features "$OUT/features/grid.all" \
+        --keys "$2.keys" --text "$2.en" -n 1 --out "$OUT/ids/$1"
+}
+
+train_translator() {
+    local kind=$1 name=$2 epochs=$3
+    shift 3
+    run "train-$kind-$name" fairseq-train "$OUT/bin/$kind" --user-dir visual_grounding --task grounded_translation \
+        "${model[@]}" --share-all-embeddings --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+        --optimizer adam --adam-betas '(0.9, 0.98)' --lr-scheduler inverse_sqrt "${optimiser[@]}" \
+        --max-epoch "$epochs" --no-epoch-checkpoints --save-dir "$OUT/translators/$kind/$name" --seed "$SEED" \
+        "${device[@]}" --log-format simple "$@"
+}
+
+retrievers_and_images() {
+    local encoder split name
+    for encoder in $RETRIEVERS; do
+        step "retriever: $encoder"
+        case $encoder in
+        sru) train_retriever sru --text-encoder sru "${sru[@]}" ;;
+        bag) train_retriever bag --text-encoder bag "${bag[@]}" ;;
+        minilm)
+            train_retriever minilm --text-encoder "$minilm_folder" --text-encoder-freeze "${minilm[@]}"
+            ;;
+        *) echo "RETRIEVERS should be among sru, bag and minilm, but has '$encoder'." >&2; return 2 ;;
+        esac
+    done
+    retriever=${RETRIEVERS##* }
+    step "8 images for every row of Multi30k, found by retriever $retriever"
+    run index visual-grounding index --retriever "$OUT/retriever/$retriever" \
+        --image-features "$OUT/features/pooled.collection" --device "$DEVICE" --out "$OUT/index"
+    # A training row whose own photo is in the collection doesn't get it, as a test row can't either.
+    retrieve plain/train --text "$OUT/plain/train.en" --exclude-paired "$OUT/plain/train.keys" -n 8
+    for split in valid:valid valid1:photos test:test.photos test1:test.2016 test2:test.2017 test3:test.coco; do
+        name=${split#*:}
+        retrieve "plain/${split%:*}" --text "$OUT/plain/$name.en" -n 8
+    done
+    for split in valid test; do retrieve "masked-retrieved/$split" --text "$OUT/masked/$split.en" -n 1; done
+}
+
+masked_translators() {
+    step "translators of sources with masked nouns, with the row's own photo"
+    train_translator masked text-only "$MASKED_EPOCHS" --arch transformer
+    train_translator masked visual-aware "$MASKED_EPOCHS" --arch visual_aware_transformer \
+        --image-features "$OUT/features/grid.all" --image-ids "$OUT/ids/masked"
+}
+
+for split in train valid test; do pair "masked/$split" "$OUT/masked/$split"; done
+pair plain-paired/valid1 "$OUT/plain/photos"
+pair plain-paired/test "$OUT/plain/test.photos"
+
+# Two lanes of about equal length, one core each.
+retrievers_and_images &
+lane=$!
+masked_translators
+wait $lane
+
+step "translators of whole sources, with 8 retrieved images"
+train_translator plain text-only "$EPOCHS" --arch transformer &
+lane=$!
+train_translator plain visual-aware "$EPOCHS" --arch visual_aware_transformer \
+    --image-features "$OUT/features/pooled.collection" --image-ids "$OUT/ids/plain"
+wait $lane

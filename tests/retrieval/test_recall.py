@@ -1,0 +1,59 @@
+"""Recall and median rank: worked by hand, a naive twin, and the place that search gives."""
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from visual_grounding.retrieval.recall import recall_summary, retrieval_ranks
+from visual_grounding.retrieval.search import exact_search
+
+
+def naive_rank(scores: list[float], answers: set[int]) -> int:
+    """Place of the first right answer in a stable sort."""
+    order = sorted(range(len(scores)), key=lambda place: (-scores[place], place))
+    return next(place for place, candidate in enumerate(order, 1) if candidate in answers)
+
+
+def test_recall_summary_agrees_with_an_example_worked_by_hand() -> None:
+    images = torch.eye(3)
+    # sentence 0 (image 0) finds it first; sentence 1 (image 0) is nearest to image 1, then 0; sentence 2 (image 2)
+    # scores 0.3, 0.3, 0.1: its image is last. Image 1 has no sentence: a distractor.
+    text = torch.tensor([[0.9, 0.1, 0.0], [0.4, 0.5, 0.0], [0.3, 0.3, 0.1]])
+    summary = recall_summary(text, images, torch.tensor([0, 0, 2]))
+    # text to image: ranks 1, 2, 3. Image 0: sentences score 0.9, 0.4, 0.3, its first caption first: rank 1.
+    # Image 2: 0, 0, 0.1: rank 1.
+    assert summary == {
+        "text_to_image_r1": 1 / 3, "text_to_image_r5": 1.0, "text_to_image_r10": 1.0, "text_to_image_median_rank": 2.0,
+        "image_to_text_r1": 1.0, "image_to_text_r5": 1.0, "image_to_text_r10": 1.0, "image_to_text_median_rank": 1.0,
+        "recall_sum": 1 / 3 + 5,
+    }  # fmt: skip
+
+
+def test_retrieval_ranks_agree_with_their_naive_twin_when_scores_are_tied() -> None:
+    generator = torch.Generator().manual_seed(0)
+    text = torch.randint(-2, 3, (40, 3), generator=generator).float()
+    images = torch.randint(-2, 3, (12, 3), generator=generator).float()
+    gold = torch.randint(0, 10, (40,), generator=generator)
+    scores = (text @ images.T).tolist()
+    text_ranks, image_ranks = retrieval_ranks(text, images, gold, chunk=7)
+    assert text_ranks.tolist() == [naive_rank(scores[s], {int(gold[s])}) for s in range(40)]
+    described = sorted(set(gold.tolist()))
+    columns = (images @ text.T).tolist()
+    assert image_ranks.tolist() == [
+        naive_rank(columns[i], {s for s in range(40) if gold[s] == i}) for i in described
+    ]
+
+
+def test_rank_is_the_place_at_which_exact_search_returns_the_image() -> None:
+    generator = torch.Generator().manual_seed(1)
+    text = functional.normalize(torch.randn(30, 4, generator=generator), dim=1)
+    images = functional.normalize(torch.randn(9, 4, generator=generator), dim=1)
+    gold = torch.randint(0, 9, (30,), generator=generator)
+    ids = exact_search(text, images, 9)[1]
+    places = (ids == gold.unsqueeze(1)).int().argmax(dim=1) + 1
+    assert np.array_equal(retrieval_ranks(text, images, gold)[0], places.numpy())
+
+
+def test_recall_is_zero_and_not_perfect_when_embeddings_are_not_numbers() -> None:
+    nothing = torch.full((20, 2), float("nan"))
+    assert recall_summary(nothing, nothing, torch.arange(20))["recall_sum"] == 0.0

@@ -1,0 +1,94 @@
+"""Exact search: a naive twin with many ties, chunks, absent and excluded images, faiss."""
+
+import numpy as np
+import pytest
+import torch
+
+from visual_grounding.retrieval.search import exact_search, top_k
+
+
+def naive_search(
+    queries: np.ndarray, embeddings: np.ndarray, k: int, exclude: list[int] | None = None
+) -> tuple[list[list[float]], list[list[int]]]:
+    """Score every image, sort by score and row."""
+    all_scores, all_ids = [], []
+    for q, query in enumerate(queries):
+        found = [
+            (-float(query @ image), row)
+            for row, image in enumerate(embeddings)
+            if image.any() and (exclude is None or exclude[q] != row)
+        ]
+        best = sorted(found)[:k]
+        filler = k - len(best)
+        all_scores.append([-score for score, _ in best] + [0.0] * filler)
+        all_ids.append([row for _, row in best] + [-1] * filler)
+    return all_scores, all_ids
+
+
+def small_integers(shape: tuple[int, int], seed: int, values: int = 2) -> np.ndarray:
+    """Inner products of small integers are exact in float32, so ties are ties."""
+    return np.random.default_rng(seed).integers(-values, values + 1, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("k", [1, 3, 8, 40])
+@pytest.mark.parametrize("chunk", [7, 64, 700, 10_000])
+def test_exact_search_agrees_with_its_naive_twin_when_most_scores_are_tied(k: int, chunk: int) -> None:
+    queries, embeddings = small_integers((9, 3), 0), small_integers((1500, 3), 1)
+    exclude = [-1, 0, 1, 699, 700, 1499, 5, 64, 63]
+    assert len(np.unique(queries @ embeddings.T)) < 30  # many ties, many zero rows
+    for excluded in (None, exclude):
+        tensor = None if excluded is None else torch.tensor(excluded)
+        scores, ids = exact_search(torch.from_numpy(queries), embeddings, k, chunk=chunk, exclude=tensor, query_chunk=4)
+        expected_scores, expected_ids = naive_search(queries, embeddings, k, excluded)
+        assert ids.tolist() == expected_ids
+        assert scores.tolist() == expected_scores
+
+
+def test_exact_search_gives_the_lowest_rows_when_all_images_are_the_same() -> None:
+    embeddings = np.ones((5000, 2), dtype=np.float32)
+    _, ids = exact_search(torch.ones(3, 2), embeddings, 4, chunk=999)
+    assert ids.tolist() == [[0, 1, 2, 3]] * 3
+
+
+def test_exact_search_fills_up_with_no_image_when_the_collection_is_too_small() -> None:
+    embeddings = np.array([[0, 0], [1, 0], [0, 2]], dtype=np.float32)  # row 0 is absent
+    scores, ids = exact_search(torch.tensor([[1.0, 1.0], [-1.0, 0.0]]), embeddings, 4)
+    assert ids.tolist() == [[2, 1, -1, -1], [2, 1, -1, -1]]
+    assert scores.tolist() == [[2.0, 1.0, 0.0, 0.0], [0.0, -1.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize(("queries", "images"), [(0, 5), (2, 0)])
+def test_exact_search_of_nothing_finds_nothing(queries: int, images: int) -> None:
+    scores, ids = exact_search(torch.ones(queries, 2), np.ones((images, 2), dtype=np.float32), 3)
+    assert scores.shape == ids.shape == (queries, 3)
+    assert (ids == (-1 if not images else ids)).all()
+
+
+def test_exact_search_reads_a_memory_mapped_index_and_any_chunk_gives_the_same(tmp_path) -> None:
+    generator = np.random.default_rng(2)
+    np.save(tmp_path / "e.npy", generator.normal(size=(1000, 16)).astype(np.float32))
+    embeddings = np.load(tmp_path / "e.npy", mmap_mode="r")
+    queries = torch.from_numpy(generator.normal(size=(20, 16)).astype(np.float32))
+    whole = exact_search(queries, np.array(embeddings), 8)[1]
+    assert all(torch.equal(exact_search(queries, embeddings, 8, chunk=chunk)[1], whole) for chunk in (8, 100, 640))
+
+
+def test_top_k_agrees_with_a_stable_sort_when_ties_straddle_the_last_place() -> None:
+    scores = torch.from_numpy(small_integers((200, 33), 3))
+    for k in (1, 5, 32, 33):
+        values, columns = top_k(scores, k)
+        expected, order = scores.sort(dim=1, descending=True, stable=True)
+        assert torch.equal(columns, order[:, :k]) and torch.equal(values, expected[:, :k])
+
+
+def test_exact_search_agrees_with_faiss() -> None:
+    faiss = pytest.importorskip("faiss")
+    generator = np.random.default_rng(4)
+    embeddings = generator.normal(size=(3000, 24)).astype(np.float32)
+    queries = generator.normal(size=(50, 24)).astype(np.float32)
+    index = faiss.IndexFlatIP(24)
+    index.add(embeddings)
+    expected_scores, expected_ids = index.search(queries, 8)
+    scores, ids = exact_search(torch.from_numpy(queries), embeddings, 8, chunk=1024)
+    assert ids.tolist() == expected_ids.tolist()
+    np.testing.assert_allclose(scores, expected_scores, rtol=1e-5)

@@ -1,0 +1,92 @@
+"""Every command line in the README, the docs and the examples' scripts parses."""
+
+import re
+import shlex
+from argparse import ArgumentParser
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY
+from fairseq import options
+
+from visual_grounding.cli.main import VERBS
+
+PARSERS = {
+    "fairseq-train": options.get_training_parser,
+    "fairseq-generate": options.get_generation_parser,
+    "fairseq-interactive": lambda: options.get_generation_parser(interactive=True),
+    "fairseq-validate": options.get_validation_parser,
+    "fairseq-preprocess": options.get_preprocessing_parser,
+}
+PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("examples/*/*.md")])
+SCRIPTS = sorted(REPOSITORY.glob("examples/*/*.sh"))
+
+
+def commands(path: Path) -> list[str]:
+    """Command lines of a page's shell blocks, or of a script, continuation lines joined."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        text = "\n".join(re.findall(r"^```(?:bash|sh)\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+    text = re.sub(r"\\\n\s*", " ", text)
+    names = "|".join([*PARSERS, "visual-grounding"])
+    found = re.findall(rf"^[^#\n]*?\b((?:{names}) [^\n]*)", text, re.MULTILINE)
+    found = [re.split(r"\s(?:\d?>|\||&&|\|\||&)|\s#|;", command)[0].rstrip() for command in found]
+    # A command inside "$(…)" ends with what belongs to the outside.
+    return [command if command.count('"') % 2 == 0 else command.rstrip('")') for command in found]
+
+
+def words(command: str) -> list[str]:
+    """Shell words with variables made harmless: arrays, `$@` and optional flags vanish, others become 1."""
+    command = re.sub(r'"\$\(visual-grounding user-dir\)"|\$VISUAL_GROUNDING', "visual_grounding", command)
+    command = re.sub(r"\"?\$\{[^}]*\[@\][^}]*\}\"?|\"?\$@\"?|\$\{[^}]*:\+[^}]*\}", "", command)
+    return shlex.split(re.sub(r"\$\{[^}]*\}|\$\w+", "1", command))
+
+
+def parse(command: str) -> None:
+    """Parse a command as the program would; SystemExit means that it wouldn't."""
+    name, *arguments = words(command)
+    if name == "visual-grounding":
+        verb = arguments[0]
+        assert verb in VERBS, command
+        module = import_module(f"visual_grounding.cli.{'import_' if verb == 'import' else verb.replace('-', '_')}")
+        parser = ArgumentParser()
+        module.add_arguments(parser)
+        parser.parse_args(arguments[1:])
+    elif name == "fairseq-preprocess":
+        PARSERS[name]().parse_args(arguments)
+    else:
+        if "--user-dir" in arguments:  # it is imported already
+            place = arguments.index("--user-dir")
+            del arguments[place : place + 2]
+        if name == "fairseq-train" and "--arch" not in arguments:  # in a function, whose callers name it
+            arguments += ["--arch", "visual_aware_transformer"]
+        options.parse_args_and_arch(PARSERS[name](), arguments)
+
+
+CASES = [(path, command) for path in [*PAGES, *SCRIPTS] for command in commands(path)]
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), CASES, ids=[f"{path.relative_to(REPOSITORY)}-{n}" for n, (path, _) in enumerate(CASES)]
+)
+def test_command_line_parses(path, command):
+    try:
+        parse(command)
+    except SystemExit as error:
+        pytest.fail(f"{path.name}: {command}: exit {error.code}")
+    assert command
+
+
+def test_documentation_has_commands_to_sweep():
+    assert len([path for path, _ in CASES if path.name == "README.md" and path.parent == REPOSITORY]) >= 14
+    assert {path.name for path, _ in CASES} >= {"README.md", "run.sh"}
+
+
+def test_links_in_pages_lead_somewhere():
+    broken = []
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+            if not link.startswith("http") and not (page.parent / link).exists():
+                broken.append(f"{page.relative_to(REPOSITORY)}: {link}")
+    assert not broken and PAGES

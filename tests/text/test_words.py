@@ -1,0 +1,50 @@
+"""Words and vocabularies: the splitter, and agreement with fairseq's Dictionary."""
+
+from pathlib import Path
+
+import pytest
+
+from visual_grounding.errors import InputError
+from visual_grounding.text.words import PAD, UNKNOWN, Vocabulary, WordTokenizer, count_words, split_words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Ein Mann läßt 3,5 Bälle fallen.", ["ein", "mann", "läßt", "3", ",", "5", "bälle", "fallen", "."]),
+        ("<unk> </s>", ["<", "unk", ">", "<", "/", "s", ">"]),  # text can't name a special symbol
+        (" \t\u00a0 ", []),
+        ("", []),
+    ],
+)
+def test_split_words_gives_lower_cased_words_and_single_marks(text: str, words: list[str]) -> None:
+    assert split_words(text) == words
+
+
+def test_vocabulary_numbers_words_as_fairseqs_dictionary_does(tmp_path: Path) -> None:
+    from fairseq.data import Dictionary
+
+    counted = count_words(["a dog and a cat", "a cat"])
+    path = tmp_path / "dict.txt"
+    path.write_text("".join(f"{word} {count}\n" for word, count in counted), encoding="utf-8")
+    dictionary, vocabulary = Dictionary.load(str(path)), Vocabulary.load(path)
+    assert len(vocabulary) == len(dictionary) == 8
+    assert vocabulary.encode("A cat, a zebra") == [dictionary.index(word) for word in ["a", "cat", ",", "a", "zebra"]]
+    assert (dictionary.pad(), dictionary.unk()) == (PAD, UNKNOWN)
+
+
+def test_vocabulary_refuses_a_line_without_count(tmp_path: Path) -> None:
+    path = tmp_path / "dict.txt"
+    path.write_text("dog 3\ncat\n")
+    with pytest.raises(InputError, match=r"dict.txt:2 should be `word count`, but is 'cat'"):
+        Vocabulary.load(path)
+
+
+def test_word_tokenizer_cuts_long_sentences_and_counts_them() -> None:
+    tokenizer = WordTokenizer(Vocabulary(["a", "b"]), max_tokens=2)
+    assert tokenizer.encode(["a b a", "b", "", "a b"]) == ([[4, 5], [5], [], [4, 5]], 1)
+
+
+def test_word_tokenizer_comes_back_from_its_folder(tmp_path: Path) -> None:
+    WordTokenizer(Vocabulary(["ä", ".", "b"])).save(tmp_path)
+    assert Vocabulary.load(tmp_path / "dict.txt").words == ["ä", ".", "b"]

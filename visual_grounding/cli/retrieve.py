@@ -1,0 +1,98 @@
+"""Sentences -> image ids: which images go with each line of a text.
+
+  visual-grounding retrieve --method dense --retriever retriever --index index --text train.en --out ids/train
+  visual-grounding retrieve --method paired --image-features features/f30k --keys train.keys --out ids/train
+
+dense: the nearest images in a retriever's space, exactly, best first. paired: the image that the corpus itself has for
+each sentence. An empty line gets no image. Make one table a split; training reads them with --image-ids ids.
+"""
+
+import argparse
+from pathlib import Path
+
+NEEDED = {"dense": ("retriever", "index", "text"), "paired": ("image_features", "keys")}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of this verb."""
+    parser.add_argument("--method", choices=NEEDED, required=True, help="how images are found")
+    parser.add_argument(
+        "--text", type=Path, metavar="FILE", help="one sentence a line; paired: only checked for its length"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="table of image ids to write")
+    dense = parser.add_argument_group("dense")
+    dense.add_argument("--retriever", type=Path, metavar="DIR", help="made by `export`")
+    dense.add_argument("--index", type=Path, metavar="DIR", help="made by `index` with the same retriever")
+    dense.add_argument("-n", "--images-per-sentence", type=int, default=8, metavar="N", help="(default: %(default)s)")
+    dense.add_argument(
+        "--exclude-paired", type=Path, metavar="FILE", help="one image key a line, which that sentence must not get"
+    )
+    dense.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 … (default: %(default)s)")
+    dense.add_argument("--batch-size", type=int, default=256, help="sentences at a time (default: %(default)s)")
+    dense.add_argument(
+        "--shard-size", type=int, default=8192, help="sentences between two save points (default: %(default)s)"
+    )
+    paired = parser.add_argument_group("paired")
+    paired.add_argument("--image-features", type=Path, metavar="DIR", help="feature store")
+    paired.add_argument("--keys", type=Path, metavar="FILE", help="one image key a line, empty for none")
+    paired.add_argument("--strict", action="store_true", help="a key that the store doesn't have is an error")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Retrieve, and say once what is noteworthy."""
+    from ..errors import InputError
+    from ..retrieval.image_ids import ImageIds
+
+    missing = [f"--{name.replace('_', '-')}" for name in NEEDED[args.method] if getattr(args, name) is None]
+    if missing:
+        raise InputError(f"--method {args.method} also needs {' and '.join(missing)}.")
+    {"dense": _dense, "paired": _paired}[args.method](args)
+    table = ImageIds(args.out)
+    print(f"{args.out}: {len(table)} sentences, {table.ids.shape[1]} images each\n{table.signature}")
+
+
+def _dense(args: argparse.Namespace) -> None:
+    from ..retrieval.dense import retrieve_dense
+    from ..retrieval.index import Index
+    from ..retrieval.retriever import Retriever
+    from ..text.lines import read_lines
+
+    sentences = read_lines(args.text)
+    retriever = Retriever.load(args.retriever, args.device)
+    exclude = None if args.exclude_paired is None else read_lines(args.exclude_paired)
+    counts = retrieve_dense(
+        retriever,
+        Index(args.index),
+        sentences,
+        args.out,
+        args.images_per_sentence,
+        exclude,
+        args.batch_size,
+        args.shard_size,
+    )
+    _warn(counts["empty"], len(sentences), "are empty; they have no image.")
+    _warn(counts["truncated"], len(sentences), f"were cut at {retriever.max_tokens} tokens to find their images.")
+    _warn(
+        counts["short"],
+        len(sentences),
+        f"have fewer than {args.images_per_sentence} images: the collection has no more.",
+    )
+
+
+def _paired(args: argparse.Namespace) -> None:
+    from ..features.store import FeatureStore
+    from ..retrieval.paired import retrieve_paired
+    from ..text.lines import read_lines
+
+    keys = read_lines(args.keys)
+    sentences = None if args.text is None else read_lines(args.text)
+    counts = retrieve_paired(FeatureStore(args.image_features), keys, args.out, sentences, args.strict)
+    without = counts["empty"] + counts["unknown"]
+    _warn(without, len(keys), f"have no image; {counts['unknown']} of them have a key that the store doesn't have.")
+
+
+def _warn(count: int, total: int, what: str) -> None:
+    import sys
+
+    if count:
+        print(f"warning: {count} of {total} sentences ({count / total:.1%}) {what}", file=sys.stderr)

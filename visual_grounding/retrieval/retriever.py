@@ -1,0 +1,188 @@
+"""A trained retriever: sentences and images to unit vectors of one space. Needs torch (and transformers where its text
+encoder is a pretrained one), not fairseq.
+
+The folder is self-contained: `config.json` (architecture and signature), `model.safetensors` (all weights), and the
+tokenizer's files: `dict.txt`, or `text_encoder/` with the configuration and tokenizer of a pretrained encoder.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ..errors import InputError
+from ..modules.joint_embedding import PRETRAINED, JointEmbedding, JointEmbeddingConfig
+from ..modules.sentence_encoders import build_pretrained_encoder
+from ..storage.artefact import sha256_of_file, write_json
+from ..text.pretrained_tokenizer import PretrainedTokenizer
+from ..text.words import DICTIONARY, Vocabulary, WordTokenizer
+
+RETRIEVER = "retriever"
+VERSION = 1
+CONFIG, WEIGHTS, TEXT_ENCODER = "config.json", "model.safetensors", "text_encoder"
+
+
+class Retriever:
+    """Both towers with their tokenizer, in evaluation mode.
+
+    Attributes:
+        folder: where it was loaded from.
+        joint_size: D.
+        signature: how it was trained.
+        sha256: digest of all its files: its identity.
+        max_tokens: longer sentences are cut here.
+    """
+
+    def __init__(self, folder: Path, embedding: JointEmbedding, tokenizer: Any, signature: str, device: str) -> None:
+        self.folder = folder
+        self.embedding = embedding.to(device).eval()
+        self.tokenizer = tokenizer
+        self.signature = signature
+        self.device = device
+        self.joint_size = embedding.config.joint_size
+        self.max_tokens: int = tokenizer.max_tokens
+        self.sha256 = sha256_of_folder(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path, device: str = "cpu") -> "Retriever":
+        """Load what `visual-grounding export` wrote.
+
+        Raises:
+            InputError: the folder isn't a whole retriever.
+        """
+        folder = Path(folder)
+        try:
+            description = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+            if (description["format"], description["version"]) != (RETRIEVER, VERSION):
+                raise ValueError(f"it says {description['format']}, version {description['version']}")
+            config = JointEmbeddingConfig(**description["architecture"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{folder} should hold a {RETRIEVER}, version {VERSION}, but its {CONFIG} can't be used: {error}. "
+                "Make it with: visual-grounding export --checkpoint … --out DIR"
+            ) from error
+        if config.text_encoder == PRETRAINED:
+            name = str(folder / TEXT_ENCODER)
+            tokenizer: Any = PretrainedTokenizer(name)
+            embedding = JointEmbedding(config, build_pretrained_encoder(name))
+        else:
+            tokenizer = WordTokenizer(Vocabulary.load(folder / DICTIONARY))
+            embedding = JointEmbedding(config)
+        load_weights(embedding, _read_weights(folder / WEIGHTS), str(folder / WEIGHTS))
+        return cls(folder, embedding, tokenizer, description["signature"], device)
+
+    def tokenize(self, sentences: list[str]) -> tuple[list[list[int]], int]:
+        """Token numbers of each sentence, and how many sentences were cut at `max_tokens`."""
+        return self.tokenizer.encode(sentences)
+
+    @torch.inference_mode()
+    def encode_tokens(self, tokens: Sequence[Sequence[int]], batch_size: int = 256) -> Tensor:
+        """Unit vectors of tokenised sentences; 0 for one without a token. Sentences of similar length share a batch.
+
+        Shapes:
+            returns: (S, D) float32, on the CPU
+        """
+        vectors = torch.zeros(len(tokens), self.joint_size)
+        order = sorted(range(len(tokens)), key=lambda sentence: len(tokens[sentence]))
+        for start in range(0, len(order), batch_size):
+            chosen = order[start : start + batch_size]
+            lengths = torch.tensor([len(tokens[sentence]) for sentence in chosen])
+            batch = torch.full((len(chosen), max(1, int(lengths.max()))), self.tokenizer.pad)  # (B, T)
+            for row, sentence in enumerate(chosen):
+                batch[row, : len(tokens[sentence])] = torch.tensor(tokens[sentence], dtype=torch.long)
+            padding_mask = torch.arange(batch.shape[1]) >= lengths.unsqueeze(1)
+            encoded = self.embedding.encode_text(batch.to(self.device), padding_mask.to(self.device))
+            vectors[chosen] = encoded.cpu()
+        return vectors
+
+    def encode_text(self, sentences: list[str], batch_size: int = 256) -> Tensor:
+        """Unit vectors of sentences.
+
+        Shapes:
+            returns: (S, D) float32, on the CPU
+        """
+        return self.encode_tokens(self.tokenize(sentences)[0], batch_size)
+
+    @torch.inference_mode()
+    def encode_images(self, features: Tensor, padding_mask: Tensor) -> Tensor:
+        """Unit vectors of images; 0 for one without a region.
+
+        Shapes:
+            features: (I, R, F);  padding_mask: (I, R), True = absent
+            returns: (I, D) float32, on the CPU
+
+        Raises:
+            InputError: features of another size than the retriever was trained on.
+        """
+        config = self.embedding.config
+        several = features.shape[1] > 1
+        if features.shape[2] != config.image_feature_size or several != (config.image_pooling == "weldon"):
+            regions = "several regions" if config.image_pooling == "weldon" else "1 region"
+            raise InputError(
+                f"retriever {self.folder} was trained on images of {regions} with {config.image_feature_size} numbers, "
+                f"but these have {features.shape[1]} with {features.shape[2]}. Use the features that it was trained on."
+            )
+        return self.embedding.encode_images(features.to(self.device).float(), padding_mask.to(self.device)).cpu()
+
+
+def load_weights(embedding: JointEmbedding, state: dict[str, Tensor], origin: str) -> None:
+    """Put weights into both towers; all of them must fit.
+
+    Raises:
+        InputError: weights are missing, too many, or of another shape.
+    """
+    try:
+        embedding.load_state_dict(state)
+    except RuntimeError as error:
+        reason = "; ".join(line.strip() for line in str(error).splitlines()[1:4])
+        raise InputError(
+            f"{origin} should hold exactly the weights of this retriever, but doesn't: {reason}"
+        ) from error
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path} should hold a retriever's weights, but can't be read: {error}.") from error
+
+
+def save_retriever(folder: Path, embedding: JointEmbedding, tokenizer: Any, signature: str) -> None:
+    """Write a retriever's folder; `config.json` comes last, so an interrupted export isn't mistaken for a whole one.
+
+    Raises:
+        InputError: the folder can't be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / CONFIG).unlink(missing_ok=True)
+        if embedding.config.text_encoder == PRETRAINED:
+            tokenizer.save(folder / TEXT_ENCODER)
+            embedding.text.encoder.model.config.save_pretrained(folder / TEXT_ENCODER)
+        else:
+            tokenizer.save(folder)
+        save_file({name: weight.contiguous() for name, weight in embedding.state_dict().items()}, folder / WEIGHTS)
+        description = {
+            "format": RETRIEVER,
+            "version": VERSION,
+            "architecture": asdict(embedding.config),
+            "signature": signature,
+        }
+        write_json(folder / CONFIG, description)
+    except OSError as error:
+        raise InputError(f"{folder} can't be written: {error.strerror or error}.") from error
+
+
+def sha256_of_folder(folder: Path) -> str:
+    """Digest of the names and contents of all files below a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{sha256_of_file(path)}\n".encode())
+    return digest.hexdigest()
