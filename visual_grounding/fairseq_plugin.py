@@ -18,6 +18,8 @@ def register() -> None:
     """Register every task, model and criterion with fairseq; safe to call again."""
     for category in (UserWarning, FutureWarning, DeprecationWarning):
         warnings.filterwarnings("ignore", category=category, module=_NOISY_MODULES)
+    if "fairseq" not in sys.modules:
+        _import_fairseq_quietly()
     logging.getLogger("hydra").setLevel(logging.INFO)
 
     from .storage.checkpoints import allow_fairseq_checkpoints
@@ -27,6 +29,16 @@ def register() -> None:
 
     if Path(sys.argv[0] if sys.argv else "").name.split("-")[0] in ("fairseq", "train.py", "generate.py"):
         sys.excepthook = _print_input_errors_alone
+
+
+def _import_fairseq_quietly() -> None:
+    """fairseq's text-to-speech task turns the whole program's logging on when it is imported; undo that."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    import fairseq.tasks  # noqa: F401
+
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 def _print_input_errors_alone(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -59,7 +59,7 @@ def mean_colour_accuracy(world: Path, pictures: list[Path], answers: list[tuple[
             for row in range(len(keys))
             if noun in english[row].split() and ({right, other} & set(german[row].split()))
         ]
-        nearest = min(rows, key=lambda row: np.square(colours[row] - mean_colour(picture)).sum())
+        nearest = rows[int(np.square(colours[rows] - mean_colour(picture)).sum(axis=1).argmin())]
         hits += is_right(german[nearest], right, other)
     return hits / len(answers)
 

@@ -51,8 +51,9 @@ TRAIN_ROWS_NEUTRAL = 40  # of each unambiguous noun in neutral scenes
 VALID_ROWS = 6  # of each sense, and of each unambiguous noun with cues and without
 PAIRED_ROWS = 12  # of each sense
 RETRIEVED_ROWS_PER_CUE = 6  # of each sense with each cue
-CAPTIONED_PER_CUE = 8  # pictures of each sense in each of its scenes
-CAPTIONED_NEUTRAL = 4  # pictures of each noun in neutral scenes
+CAPTIONED_PER_CUE = 16  # pictures of each sense in each of its scenes
+CAPTIONED_OTHERS_PER_CUE = 2  # pictures of each unambiguous noun in each scene
+CAPTIONED_NEUTRAL = 6  # pictures of each noun in neutral scenes
 CAPTIONS_PER_PICTURE = 2
 
 
@@ -152,7 +153,7 @@ def build_splits(world: World) -> dict[str, list[Row]]:
         train += [world.untested_row(noun, scene) for scene in world.neutral(TRAIN_ROWS_NEUTRAL)]
         cues = world.shuffled(list(CUES))[:VALID_ROWS]
         valid += [world.untested_row(noun, scene) for scene in [*world.neutral(VALID_ROWS), *cues]]
-        captioned += [world.rows((noun,), cue)[0] for cue in CUES]
+        captioned += [world.rows((noun,), cue)[0] for cue in CUES for _ in range(CAPTIONED_OTHERS_PER_CUE)]
         captioned_valid += [world.rows((noun,), scene)[0] for scene in cues[:4]]
     for noun in [*senses, *UNAMBIGUOUS]:
         captioned += [world.rows((noun,), scene)[0] for scene in world.neutral(CAPTIONED_NEUTRAL)]

@@ -1,4 +1,4 @@
-"""Raw files of Flickr8k and Multi30k -> captions, sentences (plain and with masked nouns), photo keys and overlap counts.
+"""Raw files of Flickr8k and Multi30k -> captions, sentences (plain, and with masked nouns), features, overlap counts.
 
     python data.py --data ../shared/data --language de --out out
 
@@ -72,7 +72,7 @@ def read_rows(prefix: Path, language: str) -> list[Row]:
         Row(
             row["multi30k_split"],
             int(row["multi30k_line"]),
-            row["flickr8k_image"].replace("-", "") if row["flickr8k_image"] == "-" else row["flickr8k_image"],
+            "" if row["flickr8k_image"] == "-" else row["flickr8k_image"],
             *pair,
         )
         for row, pair in zip(index, zip(source, target))
@@ -130,7 +130,7 @@ def photo_number(name: str) -> str:
 
 def count_overlap(
     collection: set[str], captions: list[str], splits: dict[str, list[Row]], photos: dict[str, list[str]]
-):
+) -> dict[str, dict[str, int]]:
     """What test text has in common with the image collection, its captions and the training sentences.
 
     Args:
@@ -177,7 +177,7 @@ def write_rows(prefix: Path, rows: list[Row], language: str) -> None:
 
 
 def write_photos(flickr: Path, out: Path, limit: int | None) -> tuple[set[str], list[str]]:
-    """Captions of each split, and features of all photos and of the collection; returns the collection and its captions.
+    """Captions of each split, features of all photos and of the collection; returns the collection and its captions.
 
     The collection is the training photos: nothing that is validated or tested on can be retrieved.
     """
@@ -187,9 +187,12 @@ def write_photos(flickr: Path, out: Path, limit: int | None) -> tuple[set[str], 
     parts = {"collection": chosen, "all": range(len(images))}
     (out / "arrays").mkdir(parents=True, exist_ok=True)
     for kind, name in ARRAYS.items():
-        features = np.load(flickr / "features" / f"{name}.npy", mmap_mode="r")
+        features = np.load(flickr / "features" / f"{name}.npy").astype(np.float32)  # (images, F) or (images, R, F)
+        # After a ReLU all photos share one large direction, which tells nothing: the mean of the training photos goes.
+        training = [row for row, image in enumerate(images) if image["split"] == "train"]
+        features -= features[training].reshape(-1, features.shape[-1]).mean(axis=0)
         for part, rows in parts.items():
-            np.save(out / "arrays" / f"{kind}.{part}.npy", features[list(rows)])
+            np.save(out / "arrays" / f"{kind}.{part}.npy", features[list(rows)].astype(np.float16))
     for part, rows in parts.items():
         write_lines(out / "arrays" / f"{part}.keys", (images[row]["image"] for row in rows))
     captions = read_table(flickr / "captions.tsv")
@@ -226,15 +229,12 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="keep only so many rows of each file, to try the recipe")
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
     args = parser.parse_args()
-    collection, captions = write_photos(args.data / "flickr8k", args.out, args.limit)
+    flickr = args.data / "flickr8k"
+    collection, captions = write_photos(flickr, args.out, args.limit)
     splits = write_sentences(args.data, args.out, args.language, args.limit)
     names = {
-        split: [
-            name
-            for part in PLAIN[split]
-            for name in read_lines(args.data / "flickr8k" / f"{part}.images.txt")[: args.limit]
-        ]
-        for split in splits
+        split: [name for part in parts for name in read_lines(flickr / f"{part}.images.txt")[: args.limit]]
+        for split, parts in PLAIN.items()
     }
     counts = count_overlap(collection, captions, splits, names)
     overlap = {"collection": len(collection), "captions": len(captions), "splits": counts}

@@ -7,7 +7,7 @@ for encoder in $RETRIEVERS; do
     for split in valid test; do
         run "recall-$encoder-$split" fairseq-validate "$OUT/captions/data" --user-dir visual_grounding \
             --task image_text_matching --valid-subset "$split" --path "$OUT/retriever-training/$encoder/checkpoint_best.pt" \
-            --image-features "$OUT/features/pooled.all" --batch-size 128 --log-format json "${device[@]}"
+            --image-features "$OUT/features/$retriever_features.all" --batch-size 128 --log-format json "${device[@]}"
     done
 done
 
@@ -22,7 +22,7 @@ translate() { # KIND SUBSET NAME MODEL [images]: writes OUT/translations/KIND.SU
 
 score() { # KIND SUBSET TEXT HYPOTHESIS TWIN: BLEU and a paired bootstrap
     run "score-$1-$2-$4-$5" visual-grounding evaluate --hypothesis "$OUT/translations/$1.$2.$4.txt" \
-        --twin "$OUT/translations/$1.$2.$5.txt" --reference "$OUT/$1/$3.$LANGUAGE" --target-lang "$LANGUAGE" \
+        --twin "$OUT/translations/$1.$2.$5.txt" --reference "$OUT/$1/$3.$TARGET_LANG" --target-lang "$TARGET_LANG" \
         --out "$OUT/scores/$1.$2.$4.against.$5"
 }
 
@@ -69,17 +69,30 @@ whole_sources valid1 test
 own_photos
 wait $lane
 
+score_whole_sources() {
+    local split
+    for split in valid1:photos test:test.photos test1:test.2016 test2:test.2017 test3:test.coco; do
+        score plain "${split%:*}" "${split#*:}" retrieved text-only
+        score plain "${split%:*}" "${split#*:}" retrieved shuffled
+        score plain "${split%:*}" "${split#*:}" blank text-only
+    done
+}
+
+score_photos() {
+    local split images
+    for split in valid1:photos test:test.photos; do
+        score plain "${split%:*}" "${split#*:}" paired text-only
+        score plain "${split%:*}" "${split#*:}" paired shuffled-pairs
+    done
+    for split in valid test; do
+        for images in paired blank retrieved; do score masked $split $split $images text-only; done
+        score masked $split $split paired shuffled
+    done
+}
+
 step "score"
-for split in valid1:photos test:test.photos test1:test.2016 test2:test.2017 test3:test.coco; do
-    for images in retrieved shuffled blank; do score plain "${split%:*}" "${split#*:}" $images text-only; done
-    score plain "${split%:*}" "${split#*:}" retrieved shuffled
-done
-for split in valid1:photos test:test.photos; do
-    score plain "${split%:*}" "${split#*:}" paired text-only
-    score plain "${split%:*}" "${split#*:}" paired shuffled-pairs
-done
-for split in valid test; do
-    for images in paired shuffled blank retrieved; do score masked $split $split $images text-only; done
-    score masked $split $split paired shuffled
-done
+score_whole_sources &
+lane=$!
+score_photos
+wait $lane
 python $here/results.py --run "$OUT"

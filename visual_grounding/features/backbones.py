@@ -148,7 +148,8 @@ def load_backbone(name: str, weights: str | None = None, image_size: int | None 
 
 def _without_head(model: nn.Module) -> nn.Module:
     """Everything up to the last convolutional map."""
-    return model.features if hasattr(model, "features") else nn.Sequential(*list(model.children())[:-2])
+    features = getattr(model, "features", None)
+    return features if isinstance(features, nn.Module) else nn.Sequential(*list(model.children())[:-2])
 
 
 def _preprocessing_of(weights: Any) -> Preprocessing:

@@ -39,6 +39,10 @@ class VisualTransformerConfig(TransformerConfig):
     visual_dropout: float = field(
         default=0.0, metadata={"help": "dropout on image features, before and after projection"}
     )
+    visual_standardise: bool = field(
+        default=False,
+        metadata={"help": "bring every image feature to mean 0 and variance 1 (several processes: with --broadcast-buffers)"},
+    )
 
 
 class VisualTransformerEncoder(TransformerEncoderBase):
@@ -49,7 +53,11 @@ class VisualTransformerEncoder(TransformerEncoderBase):
     ) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         self.image_projection = ImageProjection(
-            cfg.visual_feature_size, cfg.encoder.embed_dim, cfg.visual_ffn_dim, cfg.visual_dropout
+            cfg.visual_feature_size,
+            cfg.encoder.embed_dim,
+            cfg.visual_ffn_dim,
+            cfg.visual_dropout,
+            cfg.visual_standardise,
         )
         self.fusion = fusion
 
@@ -79,7 +87,7 @@ class VisualTransformerEncoder(TransformerEncoderBase):
                     f"the model was trained on image features of size {self.image_projection.feature_size}, but these have "
                     f"{visual['features'].shape[-1]}. Use the feature store that it was trained with, or one made the same way."
                 )
-            images = self.image_projection(visual["features"])  # (B, M, D), M = N·R
+            images = self.image_projection(visual["features"], visual["padding_mask"])  # (B, M, D), M = N·R
             padding_mask = visual["padding_mask"].flatten(1)  # (B, M)
         encoded["encoder_out"] = [self.fusion(encoded["encoder_out"][0], images, padding_mask)]
         return encoded

@@ -17,22 +17,31 @@ class ImageProjection(nn.Module):
         size: D.
         ffn_size: hidden size of the feed-forward layer; 0 for a single linear layer.
         dropout: on the features and on the result, so that a model doesn't learn single images by heart.
+        standardise: bring every feature to mean 0 and variance 1 first (batch normalisation without weights). Features
+            whose common part is much larger than what tells images apart are otherwise learned late or never.
 
     Shapes:
-        features: (B, N, R, F) of any float dtype.
+        features: (B, N, R, F) of any float dtype;  padding_mask: (B, N, R), True = absent.
         returns: (B, N·R, D), the regions of an image side by side.
     """
 
-    def __init__(self, feature_size: int, size: int, ffn_size: int = 0, dropout: float = 0.0) -> None:
+    def __init__(
+        self, feature_size: int, size: int, ffn_size: int = 0, dropout: float = 0.0, standardise: bool = False
+    ) -> None:
         super().__init__()
         self.feature_size = feature_size
+        self.standardise = nn.BatchNorm1d(feature_size, affine=False) if standardise else None
         self.hidden = nn.Linear(feature_size, ffn_size) if ffn_size else None
         self.output = nn.Linear(ffn_size or feature_size, size)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, features: Tensor) -> Tensor:
-        """features (B, N, R, F) -> (B, N·R, D)."""
+    def forward(self, features: Tensor, padding_mask: Tensor) -> Tensor:
+        """features (B, N, R, F), padding_mask (B, N, R) -> (B, N·R, D)."""
         x = features.flatten(1, 2).to(self.output.weight.dtype)  # (B, N·R, F)
+        if self.standardise is not None:
+            present = ~padding_mask.flatten(1, 2)  # absent regions have no say in mean and variance
+            if not self.training or present.sum() > 1:
+                x = x.index_put((present,), self.standardise(x[present]))
         x = self.dropout(x)
         if self.hidden is not None:
             x = F.relu(self.hidden(x))

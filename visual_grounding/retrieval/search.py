@@ -1,9 +1,11 @@
 """Exact search: the k images with the highest inner product, on any device, without holding the collection in memory.
 
-A full sort isn't needed: of a block of 64 images at most k can be among the best k, and a block that holds one of them
+A full sort isn't needed: of a block of 32 images at most k can be among the best k, and a block that holds one of them
 is among the k blocks with the highest maxima. So the maxima of blocks are searched first, then the k best blocks.
 Ties go to the lower row at every step, so the result is that of a stable sort over the whole collection.
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor
 
 from .image_ids import NO_IMAGE
 
-_BLOCK = 64
+_BLOCK = 32
 
 
 def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -65,7 +67,7 @@ def _best_of_chunk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     head = scores[:, : blocks * _BLOCK].view(queries, blocks, _BLOCK)
     best_blocks = top_k(head.amax(dim=2), k)[1].sort(dim=1).values  # (Q, k) ascending, so that columns stay in order
     inside = torch.arange(_BLOCK, device=scores.device)
-    columns = (best_blocks.unsqueeze(2) * _BLOCK + inside).flatten(1)  # (Q, k * 64)
+    columns = (best_blocks.unsqueeze(2) * _BLOCK + inside).flatten(1)  # (Q, k * 32)
     rest = torch.arange(blocks * _BLOCK, images, device=scores.device).expand(queries, -1)
     columns = torch.cat([columns, rest], dim=1)
     values, order = top_k(scores.gather(1, columns), k)
@@ -77,7 +79,7 @@ def exact_search(
     embeddings: np.ndarray | Tensor,
     k: int,
     device: str | torch.device = "cpu",
-    chunk: int = 16384,
+    chunk: int = 8192,
     exclude: Tensor | None = None,
     query_chunk: int = 1024,
 ) -> tuple[Tensor, Tensor]:
@@ -102,14 +104,14 @@ def exact_search(
     exclude = None if exclude is None else exclude.to(device)
     scores = torch.full((len(queries), k), float("-inf"), device=device)
     ids = torch.full((len(queries), k), NO_IMAGE, device=device)
-    for start in range(0, len(embeddings), chunk):
-        block = embeddings[start : start + chunk]
-        images = torch.from_numpy(np.array(block)) if isinstance(block, np.ndarray) else block
-        images = images.to(device, torch.float32)  # (chunk, D)
-        absent = torch.linalg.vector_norm(images, ord=float("inf"), dim=1) == 0
+    memory = torch.empty(min(query_chunk, len(queries)) * min(chunk, len(embeddings)), device=device)
+    for start, images in _chunks(embeddings, chunk, device):
+        absent = torch.linalg.vector_norm(images, dim=1) == 0
         for first in range(0, len(queries), query_chunk):
             rows = slice(first, first + query_chunk)
-            similarity = queries[rows] @ images.T  # (query chunk, chunk)
+            shape = len(queries[rows]), len(images)
+            similarity = memory[: shape[0] * shape[1]].view(shape)  # (query chunk, chunk), always the same memory
+            torch.mm(queries[rows], images.T, out=similarity)
             if absent.any():
                 similarity[:, absent] = float("-inf")
             if exclude is not None:
@@ -121,6 +123,19 @@ def exact_search(
             ids[rows] = torch.cat([ids[rows], columns + start], dim=1).gather(1, order[:, :k])
     nothing = scores == float("-inf")
     return scores.masked_fill(nothing, 0.0).cpu(), ids.masked_fill(nothing, NO_IMAGE).cpu()
+
+
+def _chunks(embeddings: np.ndarray | Tensor, chunk: int, device: str | torch.device) -> Iterator[tuple[int, Tensor]]:
+    """First row and images (chunk, D) of each part of a collection, in float32; each is valid until the next."""
+    buffer = None
+    for start in range(0, len(embeddings), chunk):
+        images = embeddings[start : start + chunk]
+        if isinstance(images, np.ndarray):
+            if buffer is None:
+                buffer = np.empty(images.shape, dtype=np.float32)
+            np.copyto(buffer[: len(images)], images)  # memory-mapped arrays can't be written to, and torch insists
+            images = torch.from_numpy(buffer[: len(images)])
+        yield start, images.to(device, torch.float32)
 
 
 def _exclude(similarity: Tensor, columns: Tensor) -> None:

@@ -117,6 +117,11 @@ class ImageTextMatchingTask(FairseqTask):
             self.tokenizer = PretrainedTokenizer(cfg.text_encoder)
         self._gathered: list[tuple[list[int], list[int], Tensor, Tensor]] = []
 
+    @classmethod
+    def setup_task(cls, cfg: ImageTextMatchingConfig, **kwargs: Any) -> "ImageTextMatchingTask":
+        """Build the task; what fairseq adds when it loads a checkpoint says nothing here."""
+        return cls(cfg)
+
     @property
     def image_feature_size(self) -> int:
         """F of the feature store."""
