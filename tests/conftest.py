@@ -1,4 +1,4 @@
-"""Small worlds to test in: a random feature store, image ids, binarised text, and fairseq's commands in fresh processes."""
+"""Small worlds to test in: feature stores, image ids, binarised text, and fairseq's commands in fresh processes."""
 
 import os
 import subprocess
@@ -127,7 +127,8 @@ def train_flags(user_dir: str) -> Callable[..., list[object]]:
             "--arch", arch, "--encoder-layers", 1, "--decoder-layers", 1, "--encoder-embed-dim", 16,
             "--encoder-ffn-embed-dim", 32, "--encoder-attention-heads", 2, "--decoder-attention-heads", 2,
             "--optimizer", "adam", "--lr", 0.01, "--criterion", "label_smoothed_cross_entropy", "--max-tokens", 128,
-            "--max-epoch", 2, "--cpu", "--seed", 1, "--save-dir", save_dir, "--no-progress-bar", "--log-format", "simple", *more,
+            "--max-epoch", 2, "--cpu", "--seed", 1, "--save-dir", save_dir, "--no-progress-bar",
+            "--log-format", "simple", *more,
         ]  # fmt: skip
 
     return flags

@@ -1,4 +1,4 @@
-"""What happens when fairseq loads this package: names are registered, checkpoints become loadable, mistakes readable."""
+"""What happens when fairseq loads this package: names are registered, checkpoints load, mistakes are readable."""
 
 import logging
 import os

@@ -45,8 +45,8 @@ def mean_colour(path: Path) -> np.ndarray:
 def mean_colour_accuracy(world: Path, pictures: list[Path], answers: list[tuple[str, str, str]]) -> float:
     """What a nearest neighbour by mean colour would answer: if this were good, colour alone would tell the senses.
 
-    For each test sentence: the training picture whose mean colour is nearest to that of the sentence's best picture, among
-    those whose English sentence has the same noun; its German noun is the answer.
+    For each test sentence: the training picture whose mean colour is nearest to that of the sentence's best picture,
+    among those whose English sentence has the same noun; its German noun is the answer.
     """
     english = (world / "text/train.en").read_text(encoding="utf-8").splitlines()
     german = (world / "text/train.de").read_text(encoding="utf-8").splitlines()
@@ -68,7 +68,9 @@ def main() -> None:
     """Score both tests and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--world", type=Path, required=True, help="what world.py drew")
-    parser.add_argument("--run", type=Path, required=True, help="the run's folder, with translations/, ids/ and features/")
+    parser.add_argument(
+        "--run", type=Path, required=True, help="the run's folder, with translations/, ids/ and features/"
+    )
     args = parser.parse_args()
     results: dict[str, dict] = {}
     sections = []
@@ -93,10 +95,15 @@ def main() -> None:
         for row, found in zip(shown, images_of_sentences(ids, shown, store, images, 4)):
             outputs = [("reference", reference[row], None)]
             outputs += [
-                (SYSTEMS[name], lines[row], is_right(lines[row], *answers[row][1:])) for name, lines in hypotheses.items()
+                (SYSTEMS[name], lines[row], is_right(lines[row], *answers[row][1:]))
+                for name, lines in hypotheses.items()
             ]
             rows.append(ReportRow(source[row], found, outputs))
-        note = "the sentence's own picture" if test == "paired" else "pictures found for the sentence, the best four of eight"
+        note = (
+            "the sentence's own picture"
+            if test == "paired"
+            else "pictures found for the sentence, the best four of eight"
+        )
         sections.append(ReportSection(f"{test}: {note}", rows))
     (args.run / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     table = make_table(results)

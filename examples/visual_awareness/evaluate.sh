@@ -4,11 +4,9 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 
 for encoder in $RETRIEVERS; do
-    for split in valid test; do
-        run "recall-$encoder-$split" fairseq-validate "$OUT/captions/data" --user-dir visual_grounding \
-            --task image_text_matching --valid-subset "$split" --path "$OUT/retriever-training/$encoder/checkpoint_best.pt" \
-            --image-features "$OUT/features/$retriever_features.all" --batch-size 128 --log-format json "${device[@]}"
-    done
+    run "recall-$encoder-test" fairseq-validate "$OUT/captions/data" --user-dir visual_grounding \
+        --task image_text_matching --valid-subset test --path "$OUT/retriever-training/$encoder/checkpoint_best.pt" \
+        --image-features "$OUT/features/$retriever_features.all" --batch-size 128 --log-format json "${device[@]}"
 done
 
 translate() { # KIND SUBSET NAME MODEL [images]: writes OUT/translations/KIND.SUBSET.NAME.txt

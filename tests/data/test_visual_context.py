@@ -105,7 +105,7 @@ def test_add_visual_context_refuses_what_does_not_belong_together(store, tmp_pat
         folder = write_image_ids(tmp_path / f"ids{len(list(tmp_path.iterdir()))}", ids, digest)
         add_visual_context(text_dataset(), VisualContextConfig(**cfg), store, [str(folder)], "train.en-de")
 
-    with pytest.raises(InputError, match="train.en-de has 11 sentences, but image ids in .* have 12 rows"):
+    with pytest.raises(InputError, match=r"train.en-de has 11 sentences, but image ids in .* have 12 rows"):
         add(np.zeros((12, 1), np.int32))
     with pytest.raises(
         InputError, match=r"refer to row 20, but feature store .* has 20 images \(rows 0..19\).*keys sha256"
@@ -115,7 +115,7 @@ def test_add_visual_context_refuses_what_does_not_belong_together(store, tmp_pat
         add(np.full((11, 1), 20, np.int32))
     with pytest.raises(InputError, match=f"don't belong to feature store.*keys sha256 9c02… ≠ {store.keys_sha256[:8]}"):
         add(np.zeros((11, 1), np.int32), digest="9c02")
-    with pytest.raises(InputError, match="--images-per-sentence is 3, but .* has 2 images a sentence"):
+    with pytest.raises(InputError, match=r"--images-per-sentence is 3, but .* has 2 images a sentence"):
         add(np.zeros((11, 2), np.int32), images_per_sentence=3)
 
 

@@ -1,8 +1,11 @@
 """prepare, fairseq-train, export, index, retrieve in fresh processes: a retriever of coloured things."""
 
+import os
 import re
 import shutil
+import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +56,8 @@ def train(captions: Path, user_dir: str, save_dir: Path, *more: object) -> subpr
         "fairseq-train", captions / "data", "--user-dir", user_dir, "--task", "image_text_matching",
         "--arch", "visual_semantic_embedding", "--criterion", "hardest_negative_triplet",
         "--image-features", captions / "store", "--joint-size", 16, "--text-embed-size", 8, "--sru-layers", 2,
-        "--batch-size", 16, "--optimizer", "adam", "--lr", 0.01, "--max-epoch", 2, "--cpu", "--seed", 1, "--num-workers", 0,
+        "--batch-size", 16, "--optimizer", "adam", "--lr", 0.01, "--max-epoch", 2, "--cpu", "--seed", 1,
+        "--num-workers", 0,
         "--no-epoch-checkpoints", "--best-checkpoint-metric", "recall_sum", "--maximize-best-checkpoint-metric",
         "--save-dir", save_dir, "--no-progress-bar", "--log-format", "simple", *more,
     )  # fmt: skip
@@ -134,7 +138,8 @@ def test_index_and_retrieve_find_images_and_leave_a_sentences_own_away(retriever
     for name, more in {"own": [], "other": ["--exclude-paired", tmp_path / "keys"]}.items():
         done = run_command(
             "visual-grounding", "retrieve", "--method", "dense", "--retriever", retriever.folder,
-            "--text", tmp_path / "text", "--index", tmp_path / "index", "-n", 3, "--out", tmp_path / name, "--shard-size", 10, *more,
+            "--text", tmp_path / "text", "--index", tmp_path / "index", "-n", 3, "--out", tmp_path / name,
+            "--shard-size", 10, *more,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert "warning: 1 of 49 sentences (2.0%) are empty; they have no image." in done.stderr
@@ -162,12 +167,9 @@ def test_validate_scores_every_subset_by_itself(trained, captions, user_dir):
     assert few["text_to_image_r5"] == 1.0  # five images only
 
 
+@pytest.mark.slow
 def test_two_processes_score_the_whole_split(captions, user_dir, tmp_path):
     """Rank 1 has fewer batches, so fairseq gives it a dummy one; both ranks must see all 48 captions once."""
-    import os
-    import socket
-    import sys
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -214,7 +216,7 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("freeze", [True, False])
+@pytest.mark.parametrize("freeze", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_pretrained_text_encoder_trains_and_its_export_needs_no_other_folder(
     freeze, captions, user_dir, tiny_bert, tmp_path
 ):

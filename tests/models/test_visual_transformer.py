@@ -136,7 +136,7 @@ def test_flags_reach_their_modules():
 
 
 def test_model_refuses_to_be_built_without_images_or_for_another_size():
-    with pytest.raises(InputError, match="visual_aware_transformer needs images.*--arch transformer"):
+    with pytest.raises(InputError, match=r"visual_aware_transformer needs images.*--arch transformer"):
         build("visual_aware_transformer", Task(0))
     with pytest.raises(InputError, match="image features of size 9, but features/some has size 6"):
         build("visual_aware_transformer", visual_feature_size=9)

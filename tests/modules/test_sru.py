@@ -28,7 +28,7 @@ def naive_layer(layer: SRULayer, inputs: Tensor) -> Tensor:
 
 
 def test_sru_layer_agrees_with_two_steps_worked_by_hand() -> None:
-    layer = SRULayer(1, 1)
+    layer = SRULayer(1, 1, forget_bias=0.0)
     with torch.no_grad():
         layer.input_weight.copy_(torch.tensor([[2.0], [0.0], [0.0]]))  # W = 2, W_f = W_r = 0
         layer.state_weight.copy_(torch.tensor([[0.0], [math.log(3)]]))  # v_f = 0, v_r = log 3

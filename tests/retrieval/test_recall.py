@@ -39,9 +39,7 @@ def test_retrieval_ranks_agree_with_their_naive_twin_when_scores_are_tied() -> N
     assert text_ranks.tolist() == [naive_rank(scores[s], {int(gold[s])}) for s in range(40)]
     described = sorted(set(gold.tolist()))
     columns = (images @ text.T).tolist()
-    assert image_ranks.tolist() == [
-        naive_rank(columns[i], {s for s in range(40) if gold[s] == i}) for i in described
-    ]
+    assert image_ranks.tolist() == [naive_rank(columns[i], {s for s in range(40) if gold[s] == i}) for i in described]
 
 
 def test_rank_is_the_place_at_which_exact_search_returns_the_image() -> None:

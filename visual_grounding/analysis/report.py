@@ -19,8 +19,10 @@ _STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;color:#1d2733;background:#f6f7f9;margin:0 auto;max-width:1180px;padding:24px}
 h1{font-size:25px;margin:0 0 4px} h2{font-size:18px;margin:28px 0 8px} .note{color:#5b6775;margin:0 0 12px}
 table{border-collapse:collapse;background:#fff;box-shadow:0 1px 3px #0002} th,td{padding:6px 14px;text-align:right}
-th{background:#e9edf2;font-weight:600} th:first-child,td:first-child{text-align:left} tr+tr td{border-top:1px solid #e3e7ec}
-.row{background:#fff;box-shadow:0 1px 3px #0002;margin:10px 0;padding:12px 16px;display:flex;gap:18px;flex-wrap:wrap}
+th{background:#e9edf2;font-weight:600} th:first-child,td:first-child{text-align:left}
+tr+tr td{border-top:1px solid #e3e7ec}
+.row{background:#fff;box-shadow:0 1px 3px #0002;margin:10px 0;padding:12px 16px}
+.row{display:flex;gap:18px;flex-wrap:wrap}
 .text{flex:1 1 380px} .source{font-size:17px;font-weight:600} .images{display:flex;gap:6px;flex-wrap:wrap}
 figure{margin:0;width:112px} figure img{width:112px;height:112px;object-fit:cover;border-radius:4px;background:#e9edf2}
 figcaption{font-size:11px;color:#5b6775;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
@@ -131,7 +133,8 @@ def _figure(shown: ReportImage) -> str:
     packed = io.BytesIO()
     _thumbnail(shown.image).save(packed, "JPEG", quality=88)
     data = base64.b64encode(packed.getvalue()).decode()
-    return f"<figure><img alt='' src='data:image/jpeg;base64,{data}'><figcaption title='{label}'>{label}</figcaption></figure>"
+    picture = f"<img alt='' src='data:image/jpeg;base64,{data}'>"
+    return f"<figure>{picture}<figcaption title='{label}'>{label}</figcaption></figure>"
 
 
 def _thumbnail(image: Image.Image) -> Image.Image:

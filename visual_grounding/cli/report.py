@@ -12,10 +12,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `report`."""
     parser.add_argument("--text", required=True, metavar="FILE", help="sentences, one a line")
     parser.add_argument("--image-ids", required=True, metavar="DIR", help="their image ids, from `retrieve`")
-    parser.add_argument("--image-features", required=True, metavar="DIR", help="the feature store that the ids refer to")
-    parser.add_argument("--images", required=True, metavar="SOURCE", help="the pictures: what the store was extracted from")
     parser.add_argument(
-        "--output", action="append", default=[], metavar="NAME=FILE", help="translations or references to show; repeatable"
+        "--image-features", required=True, metavar="DIR", help="the feature store that the ids refer to"
+    )
+    parser.add_argument(
+        "--images", required=True, metavar="SOURCE", help="the pictures: what the store was extracted from"
+    )
+    parser.add_argument(
+        "--output",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="translations or references to show; repeatable",
     )
     parser.add_argument("--rows", metavar="I,J,…", help="which sentences, counted from 0; by default --sample of them")
     parser.add_argument("--sample", type=int, default=12, metavar="N", help="show N sentences drawn at random (12)")
@@ -60,7 +68,9 @@ def run(args: argparse.Namespace) -> None:
         ReportRow(text[row], found, [(name, lines[row], None) for name, lines in outputs])
         for row, found in zip(rows, pictures)
     ]
-    write_report(Path(args.out), args.title, [ReportSection(f"{len(rows)} of {len(text)} sentences", shown, ids.signature)])
+    write_report(
+        Path(args.out), args.title, [ReportSection(f"{len(rows)} of {len(text)} sentences", shown, ids.signature)]
+    )
     print(f"{Path(args.out) / 'report.html'} and report.png show {len(rows)} sentences.")
 
 

@@ -30,8 +30,8 @@ def derangement(groups: np.ndarray, seed: int) -> np.ndarray:
     largest = int(counts.max(initial=0))
     if 2 * largest > size:
         raise InputError(
-            f"images can't be shuffled so that no sentence keeps its own: {largest} of {size} sentences share one image. "
-            "Use --image-order blank, or more varied data."
+            f"images can't be shuffled so that no sentence keeps its own: {largest} of {size} sentences share one "
+            "image. Use --image-order blank, or more varied data."
         )
     line = np.lexsort((rng.random(size), rng.permutation(len(counts))[member]))  # (S,) rows, group by group
     order = np.empty(size, dtype=np.int64)
@@ -44,8 +44,8 @@ def arrange_images(ids: np.ndarray, order: str, seed: int) -> np.ndarray:
 
     Shapes:
         ids: (S, N), −1 = none.
-        returns: (S, N). "congruent": as they are. "blank": all −1. "shuffled": whole rows move to other sentences, whose
-            best image is another one; a sentence without images stays without.
+        returns: (S, N). "congruent": as they are. "blank": all −1. "shuffled": whole rows move to other
+            sentences, whose best image is another one; a sentence without images stays without.
 
     Raises:
         InputError: an unknown order, or one that isn't possible.

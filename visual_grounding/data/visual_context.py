@@ -123,6 +123,6 @@ def add_visual_context(
     blind = int((ids < 0).all(axis=1).sum())
     if blind and cfg.image_order != "blank":
         logger.warning(
-            f"{blind} of {len(ids)} sentences of {text} ({blind / len(ids):.1%}) have no image; their text stands alone."
+            f"{blind} of {len(ids)} sentences of {text} ({blind / len(ids):.1%}) have no image: text alone must do."
         )
     return VisualContextDataset(dataset, store, ids)

@@ -19,7 +19,7 @@ class VisualAwareTransformerConfig(VisualTransformerConfig):
 
 @register_model("visual_aware_transformer")  # no dataclass=: fairseq's TransformerConfig can't be one
 class VisualAwareTransformerModel(VisualTransformerModel):
-    """The encoder's output attends to the images in one multi-head layer (VA eq. 2 and 3); the decoder reads the result."""
+    """The encoder's output attends to the images in one multi-head layer (VA eq. 2 and 3); the decoder reads that."""
 
     config_class = VisualAwareTransformerConfig
 

@@ -25,6 +25,8 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..modules.visual_attention import ImageProjection
 
+_SAME_STORE = "Use the feature store that it was trained with, or one made the same way."
+
 
 @dataclass
 class VisualTransformerConfig(TransformerConfig):
@@ -41,7 +43,9 @@ class VisualTransformerConfig(TransformerConfig):
     )
     visual_standardise: bool = field(
         default=False,
-        metadata={"help": "bring every image feature to mean 0 and variance 1 (several processes: with --broadcast-buffers)"},
+        metadata={
+            "help": "bring every image feature to mean 0 and variance 1 (several processes: with --broadcast-buffers)"
+        },
     )
 
 
@@ -84,8 +88,8 @@ class VisualTransformerEncoder(TransformerEncoderBase):
         if visual is not None:
             if visual["features"].shape[-1] != self.image_projection.feature_size:
                 raise InputError(
-                    f"the model was trained on image features of size {self.image_projection.feature_size}, but these have "
-                    f"{visual['features'].shape[-1]}. Use the feature store that it was trained with, or one made the same way."
+                    f"the model was trained on image features of size {self.image_projection.feature_size}, but these "
+                    f"have {visual['features'].shape[-1]}. {_SAME_STORE}"
                 )
             images = self.image_projection(visual["features"], visual["padding_mask"])  # (B, M, D), M = N·R
             padding_mask = visual["padding_mask"].flatten(1)  # (B, M)
@@ -119,13 +123,13 @@ class VisualTransformerModel(TransformerModel):
         wanted = getattr(args, "visual_feature_size", None) or stored
         if not wanted:
             raise InputError(
-                f"--arch {getattr(args, 'arch', None) or cls.__name__} needs images: give --image-features and --image-ids to "
-                "--task grounded_translation; for the text-only twin use --arch transformer."
+                f"--arch {getattr(args, 'arch', cls.__name__)} needs images: give --image-features and --image-ids "
+                "to --task grounded_translation; for the text-only twin use --arch transformer."
             )
         if stored and wanted != stored:
             raise InputError(
                 f"the model takes image features of size {wanted}, but {task.cfg.image_features} has size {stored}. "
-                "Use the feature store that it was trained with, or one made the same way."
+                f"{_SAME_STORE}"
             )
         args.visual_feature_size = wanted
         base_architecture(args)
@@ -187,8 +191,8 @@ class VisualTransformerModel(TransformerModel):
             differences += [f"{name} is only in the checkpoint" for name in extra] + sorted(shapes)
             raise InputError(
                 f"the checkpoint was made with other model flags: {'; '.join(differences[:4])}"
-                f"{'; …' if len(differences) > 4 else ''} ({len(differences)} differences). Give the flags that it was trained "
-                "with, or another --save-dir to start afresh."
+                f"{'; …' if len(differences) > 4 else ''} ({len(differences)} differences). Give the flags that it was "
+                "trained with, or another --save-dir to start afresh."
             )
         return super().load_state_dict(state_dict, strict=strict, model_cfg=model_cfg, args=args)
 

@@ -74,6 +74,7 @@ def _best_of_chunk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, columns.gather(1, order)
 
 
+@torch.no_grad()
 def exact_search(
     queries: Tensor,
     embeddings: np.ndarray | Tensor,

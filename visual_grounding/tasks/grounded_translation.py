@@ -79,6 +79,8 @@ class GroundedTranslationTask(TranslationTask):
     def build_dataset_for_inference(self, src_tokens: list, src_lengths: list, constraints: Any = None) -> Any:
         """Typed sentences have no images: the model translates them from text alone."""
         if not self._said_blind:
-            logger.warning("sentences given to fairseq-interactive have no images; they are translated from text alone.")
+            logger.warning(
+                "sentences given to fairseq-interactive have no images; they are translated from text alone."
+            )
             self._said_blind = True
         return super().build_dataset_for_inference(src_tokens, src_lengths, constraints)

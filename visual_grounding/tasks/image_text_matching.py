@@ -17,6 +17,7 @@ from fairseq.tasks import FairseqTask, register_task
 from torch import Tensor
 
 from ..data.captions import CaptionDataset, load_captions
+from ..data.complete_batches import CompleteBatches
 from ..errors import InputError
 from ..features.store import FeatureStore
 from ..modules.joint_embedding import WORD_ENCODERS
@@ -143,7 +144,7 @@ class ImageTextMatchingTask(FairseqTask):
                 f"{dataset.truncated} of {len(captions)} captions in {path} were cut at "
                 f"{self.tokenizer.max_tokens} tokens."
             )
-        self.datasets[split] = dataset
+        self.datasets[split] = CompleteBatches(dataset)
 
     def max_positions(self) -> None:
         """No limit: captions are cut by the tokenizer."""

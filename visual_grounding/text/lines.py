@@ -26,8 +26,8 @@ def read_lines(path: str | Path) -> list[str]:
             decoded.append(line.removesuffix(b"\r").decode("utf-8"))
         except UnicodeDecodeError as error:
             raise InputError(
-                f"{path} should be UTF-8, but line {number} has byte 0x{line[error.start]:02x} at column {error.start}. "
-                f"Convert it, e.g.: iconv -f LATIN1 -t UTF-8 {path}"
+                f"{path} should be UTF-8, but line {number} has byte 0x{line[error.start]:02x} at column "
+                f"{error.start}. Convert it, e.g.: iconv -f LATIN1 -t UTF-8 {path}"
             ) from error
     return decoded
 

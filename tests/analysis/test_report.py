@@ -1,0 +1,58 @@
+"""The report: one page that needs no other file, and a picture of it."""
+
+import numpy as np
+from conftest import run_command, write_image_ids, write_store
+from PIL import Image
+
+from visual_grounding.analysis.report import ReportImage, ReportRow, ReportSection, ReportTable, write_report
+from visual_grounding.storage.artefact import sha256_of_file
+
+
+def test_report_escapes_text_embeds_pictures_and_marks_what_is_right(tmp_path):
+    red = Image.new("RGB", (300, 200), "red")
+    row = ReportRow(
+        "a <bat> & $x$",
+        [ReportImage(red, "1.jpg", 0.5), ReportImage(None, "2.jpg")],
+        [("new", "Schläger", True), ("old", "x", False)],
+    )
+    write_report(
+        tmp_path,
+        "Title",
+        [ReportSection("rows", [row, ReportRow("blind")])],
+        ReportTable([["a", "b"], ["c", "1"]], "n"),
+    )
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "a &lt;bat&gt; &amp; $x$" in page and "<bat>" not in page
+    assert page.count("data:image/jpeg;base64,") == 1
+    assert "<dd class=right>Schläger ✓</dd>" in page and "<dd class=wrong>x ✗</dd>" in page
+    assert "<th>a</th><th>b</th>" in page and "<td>c</td><td>1</td>" in page
+    assert "0.50 1.jpg" in page and "no image" in page
+    with Image.open(tmp_path / "report.png") as picture:
+        pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
+    assert (pixels == (255, 0, 0)).all(axis=1).sum() > 5000  # the red picture is there
+
+
+def test_report_command_shows_each_sentence_with_its_own_images(tmp_path):
+    images = tmp_path / "images"
+    images.mkdir()
+    for number in range(3):
+        Image.new("RGB", (20, 20), (number * 60, 0, 0)).save(images / f"{number}.png")
+    store = write_store(tmp_path / "store", np.ones((3, 1, 2)), ["0.png", "1.png", "2.png"])
+    digest = sha256_of_file(store / "keys.txt")
+    ids = write_image_ids(tmp_path / "ids", np.array([[2, 0], [-1, -1]], np.int32), digest)
+    (tmp_path / "text.en").write_text("one\ntwo\n")
+    (tmp_path / "out.de").write_text("eins\nzwei\n")
+    flags = ["--text", tmp_path / "text.en", "--image-ids", ids, "--image-features", store, "--images", images]
+    done = run_command(
+        "visual-grounding", "report", *flags, "--output", f"new={tmp_path / 'out.de'}", "--out", tmp_path / "page"
+    )
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "page/report.html").read_text(encoding="utf-8")
+    assert page.index("one") < page.index("2.png") < page.index("0.png") < page.index("two")
+    assert "1.png" not in page and "eins" in page and "zwei" in page
+    done = run_command("visual-grounding", "report", *flags, "--rows", "0,2", "--out", tmp_path / "page2")
+    assert (
+        done.returncode == 2
+        and "0..1, the lines of the text, but has 2" in done.stderr
+        and "Traceback" not in done.stderr
+    )

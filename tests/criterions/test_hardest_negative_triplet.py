@@ -1,0 +1,60 @@
+"""The criterion: sums and counts, absent images, and nothing but numbers that can be summed in training."""
+
+import pytest
+import torch
+
+from visual_grounding.criterions.hardest_negative_triplet import HardestNegativeTripletCriterion
+from visual_grounding.modules.matching_losses import hardest_negative_triplet_loss
+
+
+def sample(rows: list[int], absent: list[bool]) -> dict:
+    return {
+        "image_rows": torch.tensor(rows),
+        "ntokens": 12,
+        "nsentences": len(rows),
+        "net_input": {"feature_padding_mask": torch.tensor(absent).unsqueeze(1)},
+    }
+
+
+class FixedModel:
+    """Returns the same embeddings for any batch."""
+
+    def __init__(self, pairs: int) -> None:
+        torch.manual_seed(0)
+        self.text = torch.nn.functional.normalize(torch.randn(pairs, 3), dim=1).requires_grad_()
+        self.images = torch.nn.functional.normalize(torch.randn(pairs, 3), dim=1).requires_grad_()
+
+    def __call__(self, **inputs):
+        return self.text, self.images
+
+
+@pytest.mark.parametrize("direction", ["image", "both"])
+def test_criterion_sums_the_loss_of_pairs_whose_image_is_there(direction):
+    criterion, model = HardestNegativeTripletCriterion(None, 0.2, direction), FixedModel(5)
+    loss, size, logged = criterion(model, sample([3, 3, 4, 5, 6], [False, False, True, False, False]))
+    keep = [0, 1, 3, 4]
+    expected = hardest_negative_triplet_loss(
+        model.images[keep] @ model.text[keep].T, torch.tensor([3, 3, 5, 6]), 0.2, direction
+    )
+    torch.testing.assert_close(loss, expected.sum())
+    assert size == logged["sample_size"] == 4 and logged["violations"] == int((expected > 0).sum())
+    loss.backward()
+    assert model.text.grad[2].abs().sum() == 0  # not even a negative
+    assert all(isinstance(value, int | float) for value in logged.values())
+
+
+def test_criterion_of_a_batch_without_any_image_is_zero_and_can_be_differentiated():
+    criterion, model = HardestNegativeTripletCriterion(None, 0.2, "both"), FixedModel(2)
+    loss, size, _ = criterion(model, sample([0, 1], [True, True]))
+    loss.backward()
+    assert (loss.item(), size) == (0.0, 0) and not model.images.grad.any()
+
+
+def test_criterion_logs_means_over_pairs():
+    from fairseq.logging import metrics
+
+    with metrics.aggregate(new_root=True) as scores:
+        HardestNegativeTripletCriterion.reduce_metrics(
+            [{"loss": 1.0, "violations": 2, "sample_size": 2}, {"loss": 0.5, "violations": 1, "sample_size": 4}]
+        )
+    assert scores.get_smoothed_values() == {"loss": 0.25, "violations": 0.5}

@@ -1,0 +1,30 @@
+"""The quickstart as a user runs it: does it show grounding?"""
+
+import json
+import os
+import subprocess
+
+import pytest
+from conftest import REPOSITORY
+
+
+@pytest.mark.slow
+def test_quickstart_shows_grounding(tmp_path):
+    done = subprocess.run(
+        ["bash", str(REPOSITORY / "examples/quickstart/run.sh")],
+        env={**os.environ, "OUT": str(tmp_path / "out")},
+        capture_output=True,
+        text=True,
+    )
+    print(done.stdout[-3000:])
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads((tmp_path / "out/results.json").read_text(encoding="utf-8"))
+    for test, enough in (("paired", 0.95), ("retrieved", 0.90)):
+        scores = results[test]
+        assert scores["images"]["ambiguous_accuracy"] >= enough, results
+        assert scores["images"]["bleu"] > scores["text_only"]["bleu"] + 1, results
+        for blind in ("text_only", "shuffled", "blank", "mean_colour"):
+            assert scores[blind]["ambiguous_accuracy"] <= 0.60, (test, blind, results)
+    page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    assert page.count("data:image/jpeg;base64,") >= 12 and "src='http" not in page
+    assert (tmp_path / "out/report.png").read_bytes().startswith(b"\x89PNG")

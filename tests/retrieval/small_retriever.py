@@ -1,0 +1,37 @@
+"""A small untrained retriever and a collection for it."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from conftest import write_store
+
+from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
+from visual_grounding.retrieval.retriever import Retriever, save_retriever
+from visual_grounding.text.words import Vocabulary, WordTokenizer
+
+WORDS = [f"w{number}" for number in range(40)]
+
+
+def make_retriever(folder: Path, seed: int = 0, encoder: str = "sru", pooling: str = "linear") -> Retriever:
+    """A retriever of random weights for images of 6 numbers."""
+    torch.manual_seed(seed)
+    sizes = {"vocabulary_size": 44, "text_embed_size": 5, "sru_layers": 1}
+    embedding = JointEmbedding(JointEmbeddingConfig(encoder, pooling, image_feature_size=6, joint_size=8, **sizes))
+    save_retriever(folder, embedding, WordTokenizer(Vocabulary(WORDS)), f"seed{seed}")
+    return Retriever.load(folder)
+
+
+def make_store(folder: Path) -> Path:
+    """20 images of 6 numbers; row 4 is absent."""
+    features = np.random.default_rng(0).normal(size=(20, 1, 6))
+    features[4] = 0
+    return write_store(folder, features)
+
+
+def make_sentences() -> list[str]:
+    """31 sentences of 1 to 8 words; sentence 3 is empty."""
+    rng = np.random.default_rng(1)
+    lines = [" ".join(rng.choice(WORDS, rng.integers(1, 9))) for _ in range(31)]
+    lines[3] = ""
+    return lines

@@ -1,0 +1,40 @@
+"""Paired images: rows of keys, unknown keys, and what is refused."""
+
+import pytest
+from small_retriever import make_store
+
+from visual_grounding.errors import InputError
+from visual_grounding.features.store import FeatureStore
+from visual_grounding.retrieval.image_ids import ImageIds
+from visual_grounding.retrieval.paired import retrieve_paired
+
+KEYS = ["image7.jpg", "", "image0.jpg", "other.jpg", "image7.jpg"]
+
+
+@pytest.fixture
+def store(tmp_path):
+    return make_store(tmp_path / "store")
+
+
+def test_retrieve_paired_gives_each_sentence_the_row_of_its_key(store, tmp_path):
+    counts = retrieve_paired(FeatureStore(store), KEYS, tmp_path / "ids", sentences=["a"] * 5)
+    table = ImageIds(tmp_path / "ids")
+    assert table.ids.tolist() == [[7], [-1], [0], [-1], [7]]
+    assert table.scores.tolist() == [[1], [0], [1], [0], [1]]
+    assert counts == table.counts == {"empty": 1, "unknown": 1}
+    table.check_against(FeatureStore(store))
+
+
+def test_retrieve_paired_refuses_an_unknown_key_when_strict(store, tmp_path):
+    with pytest.raises(InputError, match=r"1 of 5 aren't, the first 'other.jpg' in line 4"):
+        retrieve_paired(FeatureStore(store), KEYS, tmp_path / "ids", strict=True)
+
+
+def test_retrieve_paired_refuses_keys_of_another_length_than_the_text(store, tmp_path):
+    with pytest.raises(InputError, match="for each of the 4 sentences of --text, but has 5 lines"):
+        retrieve_paired(FeatureStore(store), KEYS, tmp_path / "ids", sentences=["a"] * 4)
+
+
+def test_retrieve_paired_of_no_sentence_is_an_empty_table(store, tmp_path):
+    retrieve_paired(FeatureStore(store), [], tmp_path / "ids")
+    assert ImageIds(tmp_path / "ids").ids.shape == (0, 1)

@@ -1,0 +1,112 @@
+"""Validation scores over a whole split, whatever the batches, and what the task refuses."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import write_store
+from fairseq.logging import metrics
+
+from visual_grounding.criterions.hardest_negative_triplet import HardestNegativeTripletCriterion
+from visual_grounding.errors import InputError
+from visual_grounding.models.visual_semantic_embedding import (
+    VisualSemanticEmbeddingConfig,
+    VisualSemanticEmbeddingModel,
+)
+from visual_grounding.retrieval.recall import recall_summary
+from visual_grounding.tasks.image_text_matching import ImageTextMatchingConfig, ImageTextMatchingTask
+
+
+@pytest.fixture
+def config(tmp_path):
+    write_store(tmp_path / "store", np.random.default_rng(0).normal(size=(9, 1, 4)))
+    words = ["a", "b", "c", "d"]
+    (tmp_path / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
+    rng = np.random.default_rng(1)
+    lines = [f"image{number % 8}.jpg\t{' '.join(rng.choice(words, 3))}\n" for number in range(21)]
+    (tmp_path / "valid.tsv").write_text("".join(lines))
+    return ImageTextMatchingConfig(data=str(tmp_path), image_features=str(tmp_path / "store"), text_encoder="bag")
+
+
+@pytest.fixture
+def task(config):
+    return ImageTextMatchingTask.setup_task(config)
+
+
+@pytest.fixture
+def model(task):
+    torch.manual_seed(0)
+    flags = VisualSemanticEmbeddingConfig(joint_size=5, text_embed_size=3, text_encoder="bag")
+    return VisualSemanticEmbeddingModel.build_model(flags, task)
+
+
+def validate(task, model, batches: list[list[int]]) -> dict[str, float]:
+    """As `fairseq-train` does: one `valid_step` and one `reduce_metrics` a batch, inside one aggregator a split."""
+    criterion = HardestNegativeTripletCriterion(task, 0.2, "both").eval()
+    dataset = task.dataset("valid")
+    with metrics.aggregate(new_root=True) as scores:
+        for batch in batches:
+            sample = dataset.collater([dataset[index] for index in batch])
+            _, _, logged = task.valid_step(sample, model, criterion)
+            task.reduce_metrics([logged], criterion)
+    return scores.get_smoothed_values()
+
+
+def test_validation_scores_the_whole_split_and_counts_a_repeated_caption_once(task, model):
+    task.load_dataset("valid")
+    dataset = task.dataset("valid")
+    sample = dataset.collater([dataset[index] for index in range(21)])
+    with torch.no_grad():
+        text, images = model.eval()(**sample["net_input"])
+    rows = sample["image_rows"]
+    by_row = torch.stack([images[rows.tolist().index(row)] for row in range(8)])
+    expected = {name: round(value, 4) for name, value in recall_summary(text, by_row, rows).items()}
+    for batches in ([list(range(21))], [[20, 3], list(range(3)), list(range(4, 20)), [20, 3], []]):
+        scores = validate(task, model, batches)
+        assert {name: scores[name] for name in expected} == expected
+        assert all(type(scores[name]) is float for name in expected)
+
+
+def test_validation_of_a_second_split_starts_from_nothing(task, model):
+    task.load_dataset("valid")
+    few = validate(task, model, [[0, 1]])
+    validate(task, model, [list(range(21))])
+    assert validate(task, model, [[0, 1]]) == few
+
+
+def test_every_caption_is_in_a_batch_when_the_last_is_no_multiple_of_eight(task):
+    task.load_dataset("valid")
+    batches = task.dataset("valid").batch_by_size(np.arange(21), max_sentences=8, required_batch_size_multiple=8)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(21))
+
+
+def test_task_warns_once_with_the_number_of_captions_that_are_cut(task, config, caplog):
+    with open(f"{config.data}/train.tsv", "w") as file:
+        file.write("image1.jpg\ta\nimage1.jpg\t" + "b " * 300 + "\n")
+    task.load_dataset("train")
+    assert "1 of 2 captions in" in caplog.text and "were cut at 256 tokens." in caplog.text
+    assert len(caplog.records) == 1 and task.dataset("train").sizes.tolist() == [1, 256]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"image_features": None}, "--task image_text_matching needs a data folder and --image-features DIR"),
+        ({"text_encoder": "no/such/folder"}, "text encoder 'no/such/folder' should be `sru`, `bag`, a folder"),
+        ({"data": "/nowhere"}, "/nowhere should hold dict.txt. Make it with: visual-grounding prepare"),
+    ],
+)
+def test_task_refuses_flags_that_lead_nowhere(config, changes, message, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(InputError, match=message):
+        ImageTextMatchingTask.setup_task(ImageTextMatchingConfig(**{**vars(config), **changes}))
+
+
+def test_task_refuses_a_split_that_is_not_there(task):
+    with pytest.raises(InputError, match=r"test.tsv is missing. Make it with: visual-grounding prepare"):
+        task.load_dataset("test")
+
+
+def test_model_refuses_to_freeze_words_that_are_learned(task):
+    flags = VisualSemanticEmbeddingConfig(text_encoder="bag", text_encoder_freeze=True)
+    with pytest.raises(InputError, match="--text-encoder-freeze needs a pretrained --text-encoder, but it is 'bag'"):
+        VisualSemanticEmbeddingModel.build_model(flags, task)
