@@ -160,7 +160,8 @@ def _draw(path: Path, title: str, sections: Sequence[ReportSection], table: Repo
     across = max((len(row.images) for row in rows), default=0)
     text_width, line, dpi = 6.0, 0.22, 100  # inches, inches, pixels per inch
     side = THUMBNAIL / dpi
-    width = text_width + across * (side + 0.08) + 0.3
+    columns = max((len(cells) for cells in table.cells), default=0) if table is not None else 0
+    width = max(text_width + across * (side + 0.08), 0.6 + 2.0 * columns) + 0.3
     table_height = line * (len(table.cells) + 2.5) if table is not None else 0
     heights = [max(side + 0.25, line * (len(row.outputs) + 1.8)) for row in rows]
     height = 0.7 + table_height + sum(heights) + 0.75 * len(sections)
@@ -177,7 +178,7 @@ def _draw(path: Path, title: str, sections: Sequence[ReportSection], table: Repo
             for number, cells in enumerate(table.cells):
                 for column, cell in enumerate(cells):
                     weight = "bold" if number == 0 else "normal"
-                    x = 0.2 if column == 0 else 2.0 + 1.5 * column
+                    x = 0.2 if column == 0 else 1.6 + 2.0 * column
                     align = "left" if column == 0 else "right"
                     write(x, top + line * (number + 1.5), cell, fontsize=10, fontweight=weight, ha=align)
             top += table_height
