@@ -89,7 +89,7 @@ def main() -> None:
         pictures = [[args.world / f"images/{part}" / shown.key for shown in found] for found in everything]
         control = mean_colour_accuracy(args.world, pictures, answers)
         results[test]["mean_colour"] = {"ambiguous_accuracy": round(control, 4)}
-        shown = np.random.default_rng(1).choice(len(source), size=6, replace=False).tolist()
+        shown = np.random.default_rng(1).choice(len(source), size=4, replace=False).tolist()
         rows = []
         for row, found in zip(shown, images_of_sentences(ids, shown, store, images, 4)):
             outputs = [("reference", reference[row], None)]
