@@ -14,6 +14,9 @@ from .errors import InputError
 _NOISY_MODULES = r"hydra|fairseq|torch\.(jit|nn\.functional|utils\.data)|omegaconf|pkg_resources|sys|__main__"
 
 
+_FAIRSEQ_COMMANDS = ("fairseq", "train.py", "hydra_train.py", "generate.py", "validate.py", "interactive.py")
+
+
 def register() -> None:
     """Register every task, model and criterion with fairseq; safe to call again."""
     for category in (UserWarning, FutureWarning, DeprecationWarning):
@@ -27,7 +30,7 @@ def register() -> None:
     allow_fairseq_checkpoints()
     from . import criterions, models, tasks  # noqa: F401
 
-    if Path(sys.argv[0] if sys.argv else "").name.split("-")[0] in ("fairseq", "train.py", "generate.py"):
+    if Path(sys.argv[0] if sys.argv else "").name.split("-")[0] in _FAIRSEQ_COMMANDS:
         sys.excepthook = _print_input_errors_alone
 
 
@@ -44,7 +47,8 @@ def _import_fairseq_quietly() -> None:
 def _print_input_errors_alone(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """In fairseq's commands, a user's mistake prints its message alone and exits with 2, as in our own command."""
     cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, InputError):
+    # A process started by torch.multiprocessing (fairseq's way to use several GPUs) sends its traceback as text.
+    while cause is not None and not isinstance(cause, InputError) and "errors.InputError: " not in str(cause):
         cause = cause.__cause__ or cause.__context__
     if cause is None:
         sys.__excepthook__(kind, error, trace)

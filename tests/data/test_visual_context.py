@@ -117,6 +117,8 @@ def test_add_visual_context_refuses_what_does_not_belong_together(store, tmp_pat
         add(np.zeros((11, 1), np.int32), digest="9c02")
     with pytest.raises(InputError, match=r"--images-per-sentence is 3, but .* has 2 images a sentence"):
         add(np.zeros((11, 2), np.int32), images_per_sentence=3)
+    with pytest.raises(InputError, match=r"--images-per-sentence should be 0 \(all\) or more, but is -1"):
+        add(np.zeros((11, 2), np.int32), images_per_sentence=-1)
 
 
 def test_visual_context_refuses_nan_features_and_names_the_image(tmp_path):

@@ -155,3 +155,17 @@ def test_model_names_the_weights_that_do_not_fit_a_checkpoint():
         InputError, match=r"image_projection.output.weight is \(16, 9\) in the checkpoint, \(16, 6\) here"
     ):
         build("visual_aware_transformer").load_state_dict(state)
+
+
+@pytest.mark.parametrize("arch", ["visual_aware_transformer", "selective_attention_transformer"])
+@pytest.mark.parametrize("heads", [-1, 3])
+def test_model_refuses_heads_that_do_not_divide_its_size(arch, heads):
+    with pytest.raises(
+        InputError, match=f"--visual-attention-heads should divide the encoder's size, 16, but is {heads}"
+    ):
+        build(arch, visual_attention_heads=heads)
+
+
+def test_model_says_once_that_it_has_no_images(caplog):
+    build("visual_aware_transformer", Task(0), visual_feature_size=SIZE)
+    assert caplog.text.count("without --image-features it has none") == 1

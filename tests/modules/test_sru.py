@@ -76,3 +76,12 @@ def test_sru_dropout_is_off_in_evaluation_and_shared_by_all_steps_in_training() 
         dropped = sru(torch.ones(6, 2, 8)) == 0
     assert dropped.any() and not dropped.all()
     assert (dropped == dropped[:1]).all()
+
+
+def test_sru_runs_under_autocast():
+    sru = SRU(4, 4, 2)
+    inputs = torch.randn(5, 3, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        result = sru(inputs)
+    torch.testing.assert_close(result.float(), sru(inputs), atol=0.05, rtol=0.05)
+    assert result.isfinite().all()

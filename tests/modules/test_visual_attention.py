@@ -103,7 +103,7 @@ def test_text_to_image_attention_refuses_shapes_that_disagree():
     attention = TextToImageAttention(8, 2)
     with pytest.raises(ValueError, match=r"\(4, 2, 8\).*\(3, 1, 8\)"):
         attention(torch.randn(4, 2, 8), torch.randn(3, 1, 8), torch.zeros(3, 1, dtype=torch.bool))
-    with pytest.raises(ValueError, match="8 % 3 = 2"):
+    with pytest.raises(ValueError, match="8 isn't one of 3"):
         TextToImageAttention(8, 3)
 
 
@@ -140,8 +140,23 @@ def test_image_projection_standardises_over_the_regions_that_are_there():
     result = projection(features, mask)
     torch.testing.assert_close(result[0, [0, 2], 0], torch.tensor([-1.0, 1.0]), atol=1e-4, rtol=0)
     assert result.isfinite().all()
-    torch.testing.assert_close(projection.standardise.running_mean, torch.tensor([0.2]))  # 0.1 · 2 after one batch
-    lonely = projection(features, ~mask)  # one region alone has no variance: it passes as it is
-    assert lonely[0, 1, 0] == 50
-    projection.eval()
-    torch.testing.assert_close(projection(features, ~mask)[0, 1, 0], (torch.tensor(50.0) - 0.2) / (1.1 + 1e-5) ** 0.5)
+    torch.testing.assert_close(projection.standardise.norm.running_mean, torch.tensor([0.2]))  # 0.1 · 2 after one batch
+    # One region alone has no variance: the running values (mean 0.2, variance 0.9 + 0.1 · 2) serve, as in evaluation.
+    expected = (torch.tensor(50.0) - 0.2) / (1.1 + 1e-5) ** 0.5
+    torch.testing.assert_close(projection(features, ~mask)[0, 1, 0], expected)
+    torch.testing.assert_close(projection.eval()(features, ~mask)[0, 1, 0], expected)
+
+
+@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
+def test_image_projection_keeps_its_statistics_in_full_precision(precision):
+    torch.manual_seed(0)
+    half, full = ImageProjection(4, 4, standardise=True).to(precision), ImageProjection(4, 4, standardise=True)
+    mask = torch.zeros(32, 2, 1, dtype=torch.bool)
+    for _ in range(60):
+        features = (300 + 300 * torch.randn(32, 2, 1, 4)).half()
+        half(features, mask)
+        full(features, mask)
+    assert half.standardise.norm.running_var.dtype == torch.float32
+    torch.testing.assert_close(half.standardise.norm.running_mean, full.standardise.norm.running_mean)
+    torch.testing.assert_close(half.standardise.norm.running_var, full.standardise.norm.running_var)
+    assert half.eval()(features, mask).dtype == precision

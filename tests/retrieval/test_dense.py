@@ -121,11 +121,13 @@ def test_retrieve_dense_refuses_another_retriever_than_the_indexs(index, tmp_pat
         retrieve_dense(other, index, ["w1"], tmp_path / "ids")
 
 
-def test_retrieve_dense_refuses_keys_of_another_length_and_no_images(retriever, index, tmp_path):
+def test_retrieve_dense_refuses_keys_of_another_length_and_counts_below_one(retriever, store, index, tmp_path):
     with pytest.raises(InputError, match="one image key for each of the 2 sentences, but has 1 lines"):
         retrieve_dense(retriever, index, ["w1", "w2"], tmp_path / "ids", exclude_keys=["image1.jpg"])
-    with pytest.raises(InputError, match="-n should be at least 1, but is 0"):
+    with pytest.raises(InputError, match="--images-per-sentence should be at least 1, but is 0"):
         retrieve_dense(retriever, index, ["w1"], tmp_path / "ids", 0)
+    with pytest.raises(InputError, match="--shard-size should be at least 1, but is -1"):
+        build_index(retriever, FeatureStore(store), tmp_path / "other", shard_size=-1)
 
 
 def test_retrieve_dense_refuses_an_output_of_another_text(retriever, index, tmp_path):

@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--retriever", type=Path, required=True, metavar="DIR", help="made by `export`")
     parser.add_argument("--image-features", type=Path, required=True, metavar="DIR", help="feature store")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="index to write")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 … (default: %(default)s)")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1 … (default: cuda where there is one)")
     parser.add_argument("--batch-size", type=int, default=256, help="images at a time (default: %(default)s)")
     parser.add_argument(
         "--shard-size", type=int, default=8192, help="images between two save points (default: %(default)s)"
@@ -21,11 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Build the index."""
+    from ..features.extraction import choose_device
     from ..features.store import FeatureStore
     from ..retrieval.index import Index, build_index
     from ..retrieval.retriever import Retriever
 
-    retriever = Retriever.load(args.retriever, args.device)
+    retriever = Retriever.load(args.retriever, str(choose_device(args.device)))
     build_index(retriever, FeatureStore(args.image_features), args.out, args.batch_size, args.shard_size)
     index = Index(args.out)
     print(f"{args.out}: {len(index)} images\n{index.signature}")

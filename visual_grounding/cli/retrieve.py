@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dense.add_argument(
         "--exclude-paired", type=Path, metavar="FILE", help="one image key a line, which that sentence must not get"
     )
-    dense.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 … (default: %(default)s)")
+    dense.add_argument("--device", help="cpu, cuda, cuda:1 … (default: cuda where there is one)")
     dense.add_argument("--batch-size", type=int, default=256, help="sentences at a time (default: %(default)s)")
     dense.add_argument(
         "--shard-size", type=int, default=8192, help="sentences between two save points (default: %(default)s)"
@@ -52,13 +52,14 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _dense(args: argparse.Namespace) -> None:
+    from ..features.extraction import choose_device
     from ..retrieval.dense import retrieve_dense
     from ..retrieval.index import Index
     from ..retrieval.retriever import Retriever
     from ..text.lines import read_lines
 
     sentences = read_lines(args.text)
-    retriever = Retriever.load(args.retriever, args.device)
+    retriever = Retriever.load(args.retriever, str(choose_device(args.device)))
     exclude = None if args.exclude_paired is None else read_lines(args.exclude_paired)
     counts = retrieve_dense(
         retriever,

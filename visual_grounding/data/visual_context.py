@@ -83,6 +83,8 @@ def load_image_ids(folders: list[str], images_per_sentence: int) -> tuple[np.nda
     Raises:
         InputError: a table is missing or broken, or has fewer than N images a sentence.
     """
+    if images_per_sentence < 0:
+        raise InputError(f"--images-per-sentence should be 0 (all) or more, but is {images_per_sentence}.")
     tables = [ImageIds(folder) for folder in folders]
     wanted = images_per_sentence or min(table.ids.shape[1] for table in tables)
     for table in tables:

@@ -3,6 +3,8 @@
 Nothing here reads a whole store: opening costs the same for ten images and for ten million.
 """
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -24,6 +26,7 @@ class FeatureStore:
         features: (I, R, F) float16, memory-mapped.
         keys_sha256: digest of `keys.txt`: the identity of the collection.
         signature: how the features were made.
+        made_from: digest of every choice and input that made the features: other features of the same images differ.
 
     Raises:
         InputError: the folder isn't a whole feature store.
@@ -34,6 +37,8 @@ class FeatureStore:
         meta = read_meta(self.folder, FEATURE_STORE)
         self.signature: str = meta.get("signature", "")
         self.keys_sha256: str = meta["keys_sha256"]
+        plan = json.dumps(meta.get("plan", {}), sort_keys=True)
+        self.made_from: str = hashlib.sha256(plan.encode()).hexdigest()
         self.features = open_array(
             self.folder / "features.npy", (meta["images"], meta["regions"], meta["size"]), "float16"
         )

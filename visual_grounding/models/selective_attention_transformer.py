@@ -24,7 +24,8 @@ class SelectiveAttentionTransformerModel(VisualTransformerModel):
     @classmethod
     def build_fusion(cls, cfg: SelectiveAttentionTransformerConfig) -> SelectiveAttention:
         """The attention and its gate."""
-        return SelectiveAttention(cfg.encoder.embed_dim, cfg.visual_attention_heads, cfg.attention_dropout)
+        heads = cls.check_heads(cfg.visual_attention_heads, cfg.encoder.embed_dim)
+        return SelectiveAttention(cfg.encoder.embed_dim, heads, cfg.attention_dropout)
 
 
 register_presets("selective_attention_transformer")

@@ -27,6 +27,7 @@ class VisualAwareTransformerModel(VisualTransformerModel):
     def build_fusion(cls, cfg: VisualAwareTransformerConfig) -> VisualAttention:
         """VA eq. 2 and 3."""
         heads = cfg.visual_attention_heads or cfg.encoder.attention_heads
+        heads = cls.check_heads(heads, cfg.encoder.embed_dim)
         return VisualAttention(cfg.encoder.embed_dim, heads, cfg.attention_dropout)
 
 

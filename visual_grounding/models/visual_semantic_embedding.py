@@ -11,6 +11,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..modules.joint_embedding import PRETRAINED, WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig
 from ..modules.sentence_encoders import load_pretrained_encoder
+from ..storage.checkpoints import check_weights_fit
 
 # A frozen encoder gives the same vector every epoch: 1.5 kB a sentence for 384 numbers, against most of the time.
 REMEMBERED_SENTENCES = 1_000_000
@@ -91,3 +92,13 @@ class VisualSemanticEmbeddingModel(BaseFairseqModel):
             returns: text (B, D), images (B, D)
         """
         return self.embedding(tokens, token_padding_mask, features, feature_padding_mask)
+
+    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True, **kwargs: Any) -> Any:
+        """As fairseq's, but says which weights don't fit.
+
+        Raises:
+            InputError: the checkpoint was made with other flags.
+        """
+        if strict:
+            check_weights_fit(self.state_dict(), state_dict)
+        return super().load_state_dict(state_dict, strict=strict, **kwargs)

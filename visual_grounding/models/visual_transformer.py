@@ -4,6 +4,7 @@ An architecture is this plus one fusion module: text (T, B, D) and projected ima
 The decoder, the attention between the two, and everything that fairseq does with them stay as they are.
 """
 
+import logging
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,7 +25,9 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..modules.visual_attention import ImageProjection
+from ..storage.checkpoints import check_weights_fit
 
+logger = logging.getLogger(__name__)
 _SAME_STORE = "Use the feature store that it was trained with, or one made the same way."
 
 
@@ -131,9 +134,22 @@ class VisualTransformerModel(TransformerModel):
                 f"the model takes image features of size {wanted}, but {task.cfg.image_features} has size {stored}. "
                 f"{_SAME_STORE}"
             )
+        if not stored:
+            logger.warning("the model can use images, but without --image-features it has none: text alone must do.")
         args.visual_feature_size = wanted
         base_architecture(args)
         return super().build_model(cls.config_class.from_namespace(args), task)
+
+    @staticmethod
+    def check_heads(heads: int, size: int) -> int:
+        """`heads`, if the attention to images can be split into so many.
+
+        Raises:
+            InputError: it can't.
+        """
+        if heads < 1 or size % heads:
+            raise InputError(f"--visual-attention-heads should divide the encoder's size, {size}, but is {heads}.")
+        return heads
 
     @classmethod
     def build_encoder(
@@ -178,22 +194,8 @@ class VisualTransformerModel(TransformerModel):
         Raises:
             InputError: the checkpoint was made with other flags.
         """
-        own = self.state_dict()
-        missing = sorted(own.keys() - state_dict.keys())
-        extra = sorted(state_dict.keys() - own.keys())
-        shapes = [
-            f"{name} is {tuple(state_dict[name].shape)} in the checkpoint, {tuple(own[name].shape)} here"
-            for name in own.keys() & state_dict.keys()
-            if own[name].shape != state_dict[name].shape
-        ]
-        if strict and (missing or extra or shapes):
-            differences = [f"{name} is missing in the checkpoint" for name in missing]
-            differences += [f"{name} is only in the checkpoint" for name in extra] + sorted(shapes)
-            raise InputError(
-                f"the checkpoint was made with other model flags: {'; '.join(differences[:4])}"
-                f"{'; …' if len(differences) > 4 else ''} ({len(differences)} differences). Give the flags that it was "
-                "trained with, or another --save-dir to start afresh."
-            )
+        if strict:
+            check_weights_fit(self.state_dict(), state_dict)
         return super().load_state_dict(state_dict, strict=strict, model_cfg=model_cfg, args=args)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .sentence_encoders import BagSentenceEncoder, PretrainedSentenceEncoder, SRUSentenceEncoder
+from .standardisation import BatchStandardisation
 from .weldon_pooling import weldon_pool
 
 WORD_ENCODERS = ("sru", "bag")
@@ -32,35 +33,6 @@ class JointEmbeddingConfig:
     image_dropout: float = 0.5
     joint_batch_norm: bool = False
     text_encoder_freeze: bool = False
-
-
-class BatchStandardisation(nn.Module):
-    """Each channel minus its mean over the batch, divided by its standard deviation; running values outside training.
-
-    Features after a ReLU share one large direction (random photos have a cosine of 0.88), and so do mean word vectors.
-    With all similarities equal, the hardest negative gives hardly any gradient, and training stays there for epochs.
-    A batch of one has no deviation: it is treated as outside training.
-
-    Shapes:
-        vectors: (B, D)
-        returns: (B, D)
-    """
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm1d(size, affine=False)
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        """Standardise.
-
-        Shapes:
-            vectors: (B, D)
-            returns: (B, D)
-        """
-        if len(vectors) > 1:
-            return self.norm(vectors)
-        mean, variance = self.norm.running_mean, self.norm.running_var
-        return functional.batch_norm(vectors, mean, variance, training=False, eps=self.norm.eps)
 
 
 def build_projection(input_size: int, output_size: int) -> nn.Linear:

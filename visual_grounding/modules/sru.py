@@ -56,9 +56,10 @@ class SRULayer(nn.Module):
             inputs: (T, B, input size)
             returns: (T, B, D)
         """
-        projected = functional.linear(inputs, self.input_weight)  # (T, B, blocks * D)
+        # The recurrence runs in float32 under autocast: half precision would lose what it sums up over the steps.
+        projected = functional.linear(inputs, self.input_weight).to(self.bias.dtype)  # (T, B, blocks * D)
         candidate, forget_input, reset_input, *rest = projected.split(self.output_size, dim=-1)
-        highway = (rest[0] if rest else inputs) * self.alpha
+        highway = (rest[0] if rest else inputs.to(self.bias.dtype)) * self.alpha
         states, gates = [], []
         state = torch.zeros_like(candidate[0])
         for x, f, r in zip(

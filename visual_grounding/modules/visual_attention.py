@@ -3,6 +3,8 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .standardisation import BatchStandardisation
+
 
 class ImageProjection(nn.Module):
     """Turn image features into vectors of the model's size: the feed-forward layer of VA §2.3.
@@ -30,18 +32,20 @@ class ImageProjection(nn.Module):
     ) -> None:
         super().__init__()
         self.feature_size = feature_size
-        self.standardise = nn.BatchNorm1d(feature_size, affine=False) if standardise else None
+        self.standardise = BatchStandardisation(feature_size) if standardise else None
         self.hidden = nn.Linear(feature_size, ffn_size) if ffn_size else None
         self.output = nn.Linear(ffn_size or feature_size, size)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, features: Tensor, padding_mask: Tensor) -> Tensor:
         """features (B, N, R, F), padding_mask (B, N, R) -> (B, N·R, D)."""
-        x = features.flatten(1, 2).to(self.output.weight.dtype)  # (B, N·R, F)
+        x = features.flatten(1, 2)  # (B, N·R, F)
         if self.standardise is not None:
+            x = x.float()
             present = ~padding_mask.flatten(1, 2)  # absent regions have no say in mean and variance
-            if not self.training or present.sum() > 1:
+            if present.any():
                 x = x.index_put((present,), self.standardise(x[present]))
+        x = x.to(self.output.weight.dtype)
         x = self.dropout(x)
         if self.hidden is not None:
             x = F.relu(self.hidden(x))
@@ -64,9 +68,9 @@ class TextToImageAttention(nn.Module):
 
     def __init__(self, size: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
-        if size % heads:
+        if heads < 1 or size % heads:
             raise ValueError(
-                f"the model size must be a multiple of the attention heads, but {size} % {heads} = {size % heads}"
+                f"the model size must be a multiple of the attention heads, but {size} isn't one of {heads}"
             )
         self.heads = heads
         self.dropout = dropout

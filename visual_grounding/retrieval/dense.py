@@ -11,7 +11,7 @@ from ..storage.shards import ShardedArtefact
 from ..storage.signature import signature
 from ..text.lines import sha256_of_lines
 from .image_ids import IMAGE_IDS, NO_IMAGE, ImageIds
-from .index import Index
+from .index import Index, check_at_least_one
 from .retriever import Retriever
 from .search import exact_search
 
@@ -56,8 +56,7 @@ def retrieve_dense(
         InputError: retriever, index, sentences and keys don't belong together, or `out` holds something else.
     """
     index.check_retriever(retriever)
-    if images_per_sentence < 1:
-        raise InputError(f"-n should be at least 1, but is {images_per_sentence}.")
+    check_at_least_one(images_per_sentence=images_per_sentence, batch_size=batch_size, shard_size=shard_size)
     if exclude_keys is not None and len(exclude_keys) != len(sentences):
         raise InputError(
             f"--exclude-paired should have one image key for each of the {len(sentences)} sentences, but has "
@@ -83,6 +82,12 @@ def retrieve_dense(
     if artefact.finished:
         return ImageIds(out).counts
     excluded = None if exclude_keys is None else rows_of_keys(index, exclude_keys)
+    if excluded is not None and exclude_keys is not None and any(exclude_keys) and (excluded == NO_IMAGE).all():
+        example = next(key for key in exclude_keys if key)
+        raise InputError(
+            f"--exclude-paired should hold keys of the collection, but it has none of them, such as {example!r}; the "
+            f"collection's are like {next(iter(index.keys()))!r}."
+        )
     for shard in artefact.missing():
         lines = sentences[shard.start : shard.stop]
         rows = None if excluded is None else excluded[shard.start : shard.stop]

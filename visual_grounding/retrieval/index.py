@@ -63,6 +63,17 @@ class Index:
             )
 
 
+def check_at_least_one(**flags: int) -> None:
+    """Refuse a count below 1.
+
+    Raises:
+        InputError: the first such flag.
+    """
+    for name, value in flags.items():
+        if value < 1:
+            raise InputError(f"--{name.replace('_', '-')} should be at least 1, but is {value}.")
+
+
 def build_index(
     retriever: Retriever, store: FeatureStore, out: Path, batch_size: int = 256, shard_size: int = 8192
 ) -> None:
@@ -71,10 +82,12 @@ def build_index(
     Raises:
         InputError: store and retriever don't fit, or `out` holds something else.
     """
+    check_at_least_one(batch_size=batch_size, shard_size=shard_size)
     choices = {
         "retriever_sha256": retriever.sha256,
         "keys_sha256": store.keys_sha256,
         "features": store.signature,
+        "features_made_from": store.made_from,
         "batch_size": batch_size,
         "device": torch.device(retriever.device).type,
     }
@@ -99,6 +112,8 @@ def build_index(
             "absent": sum(note["absent"] for note in artefact.notes()),
             "keys_sha256": store.keys_sha256,
             "retriever_sha256": retriever.sha256,
-            "signature": signature("index", retriever=retriever.sha256[:8], keys=store.keys_sha256[:8]),
+            "signature": signature(
+                "index", retriever=retriever.sha256[:8], keys=store.keys_sha256[:8], features=store.made_from[:8]
+            ),
         }
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from ..errors import InputError
@@ -168,7 +168,8 @@ def save_retriever(folder: Path, embedding: JointEmbedding, tokenizer: Any, sign
             embedding.text.encoder.model.config.save_pretrained(folder / TEXT_ENCODER)
         else:
             tokenizer.save(folder)
-        save_file({name: weight.contiguous() for name, weight in embedding.state_dict().items()}, folder / WEIGHTS)
+        weights = {name: weight.contiguous() for name, weight in embedding.state_dict().items()}
+        (folder / WEIGHTS).write_bytes(save(weights))  # safetensors' own save_file would let only the owner read it
         description = {
             "format": RETRIEVER,
             "version": VERSION,

@@ -47,6 +47,12 @@ class GroundedTranslationTask(TranslationTask):
                 ("--image-features", "--image-ids") if cfg.image_features else ("--image-ids", "--image-features")
             )
             raise InputError(f"{given} and {missing} belong together, but {missing} isn't given.")
+        texts, tables = utils.split_paths(cfg.data), utils.split_paths(cfg.image_ids or "")
+        if cfg.image_ids and len(tables) != len(texts):
+            raise InputError(
+                f"--image-ids should name as many folders as there are of text ({len(texts)}: {cfg.data}), but names "
+                f"{len(tables)}: {cfg.image_ids}."
+            )
         self.image_store = FeatureStore(cfg.image_features) if cfg.image_features else None
         self._said_blind = False
 
