@@ -65,9 +65,9 @@ run prepare visual-grounding prepare --train "$out/world/captions.train.tsv" --v
     --out "$out/captions"
 run train-retriever fairseq-train "$out/captions" --user-dir visual_grounding --task image_text_matching \
     --image-features "$out/features/collection" --arch visual_semantic_embedding --joint-size 256 --joint-batch-norm \
-    --text-embed-size 128 --sru-layers 3 --text-dropout 0.1 --image-dropout 0.1 --criterion hardest_negative_triplet \
-    --triplet-direction both --batch-size 128 --optimizer adam --lr 0.002 --clip-norm 2 --max-epoch 30 \
-    --validate-interval 5 --best-checkpoint-metric recall_sum --maximize-best-checkpoint-metric --no-epoch-checkpoints \
+    --text-embed-size 128 --sru-layers 1 --text-dropout 0.1 --image-dropout 0.1 --criterion hardest_negative_triplet \
+    --triplet-direction both --batch-size 128 --optimizer adam --lr 0.002 --clip-norm 2 --max-epoch 50 \
+    --num-workers 0 --validate-interval 5 --best-checkpoint-metric recall_sum --maximize-best-checkpoint-metric --no-epoch-checkpoints \
     --save-dir "$out/retriever-training" --seed "$seed" --cpu --log-format simple
 train_translator text-only --arch transformer
 wait $other
