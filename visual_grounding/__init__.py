@@ -23,7 +23,10 @@ __all__ = ["InputError", "__version__"]
 
 def _running_own_command() -> bool:
     """`visual-grounding VERB` starts within a second, so it doesn't import fairseq; verbs that need it do."""
-    return Path(sys.argv[0] if sys.argv else "").name.startswith("visual-grounding")
+    program = (
+        sys.argv[0] if sys.argv else ""
+    )  # "-m" while Python looks for the __main__ of `python -m visual_grounding`
+    return program == "-m" or Path(program).name.startswith("visual-grounding")
 
 
 # Everything is registered here, once: `--user-dir` imports the files of tasks/ and models/ in any order and never

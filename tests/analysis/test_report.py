@@ -50,9 +50,31 @@ def test_report_command_shows_each_sentence_with_its_own_images(tmp_path):
     page = (tmp_path / "page/report.html").read_text(encoding="utf-8")
     assert page.index("one") < page.index("2.png") < page.index("0.png") < page.index("two")
     assert "1.png" not in page and "eins" in page and "zwei" in page
-    done = run_command("visual-grounding", "report", *flags, "--rows", "0,2", "--out", tmp_path / "page2")
-    assert (
-        done.returncode == 2
-        and "0..1, the lines of the text, but has 2" in done.stderr
-        and "Traceback" not in done.stderr
+    assert "another text" not in done.stderr
+    (tmp_path / "file").write_text("")
+    refused = [
+        (["--rows", "0,2"], tmp_path / "page2", "0..1, the lines of the text, but has 2"),
+        (["--sample", "-1"], tmp_path / "page2", "--sample should be 1 or more, but is -1"),
+        ([], tmp_path / "file" / "page", "can't be written: Not a directory"),
+    ]
+    for more, out, message in refused:
+        done = run_command("visual-grounding", "report", *flags, *more, "--out", out)
+        assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_report_command_warns_of_another_text(tmp_path):
+    Image.new("RGB", (20, 20)).save(tmp_path / "0.png")
+    store = write_store(tmp_path / "store", np.ones((1, 1, 2)), ["0.png"])
+    (tmp_path / "0.keys").write_text("0.png\n")
+    (tmp_path / "text").write_text("one\n")
+    (tmp_path / "other").write_text("two\n")
+    flags = ["--text", tmp_path / "text", "--out", tmp_path / "ids"]
+    store_flags = ["--image-features", store]
+    done = run_command(
+        "visual-grounding", "retrieve", "--method", "paired", "--keys", tmp_path / "0.keys", *store_flags, *flags
     )
+    assert done.returncode == 0, done.stderr
+    shown = [*store_flags, "--image-ids", tmp_path / "ids", "--images", tmp_path, "--out", tmp_path / "page"]
+    for text, warned in (("text", False), ("other", True)):
+        done = run_command("visual-grounding", "report", "--text", tmp_path / text, *shown)
+        assert done.returncode == 0 and ("found for another text" in done.stderr) is warned, done.stderr

@@ -37,6 +37,14 @@ def test_every_verb_has_help_without_importing_anything_heavy(verb):
     assert done.returncode == 0 and f"visual-grounding {verb}" in done.stdout, done.stderr
 
 
+def test_run_as_a_module_needs_no_fairseq():
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "visual_grounding", "user-dir"], capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"visual_grounding.cli.main" in done.stderr and b"fairseq" not in done.stderr
+
+
 def test_unknown_verb_exits_with_2():
     done = run_command("visual-grounding", "retreive")
     assert done.returncode == 2 and "retreive" in done.stderr and "Traceback" not in done.stderr

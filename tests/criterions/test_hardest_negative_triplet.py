@@ -50,6 +50,14 @@ def test_criterion_of_a_batch_without_any_image_is_zero_and_can_be_differentiate
     assert (loss.item(), size) == (0.0, 0) and not model.images.grad.any()
 
 
+def test_criterion_compares_in_float32_under_autocast():
+    criterion, model = HardestNegativeTripletCriterion(None, 0.2, "both"), FixedModel(4)
+    exact, _, _ = criterion(model, sample([0, 1, 2, 3], [False] * 4))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed, _, _ = criterion(model, sample([0, 1, 2, 3], [False] * 4))
+    assert mixed.item() == exact.item()
+
+
 def test_criterion_logs_means_over_pairs():
     from fairseq.logging import metrics
 

@@ -11,10 +11,11 @@ import torch
 from PIL import Image
 from torch import nn
 
+from visual_grounding.devices import choose_device
 from visual_grounding.errors import InputError
 from visual_grounding.features import extraction
 from visual_grounding.features.backbones import Backbone, Preprocessing, load_backbone
-from visual_grounding.features.extraction import Pooling, choose_device, extract, map_ahead
+from visual_grounding.features.extraction import Pooling, extract, map_ahead
 from visual_grounding.features.images import open_images, read_image
 from visual_grounding.features.store import FeatureStore
 

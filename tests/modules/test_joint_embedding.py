@@ -84,6 +84,16 @@ def test_joint_embedding_is_zero_for_an_absent_image_and_an_empty_sentence() -> 
     assert images.any(dim=1).tolist() == [True, False, True]
 
 
+def test_joint_embedding_standardises_over_the_images_that_are_there() -> None:
+    model = build("bag", "linear", batch_norm=True).train()
+    inputs = batch(1)
+    inputs["features"][1], inputs["feature_padding_mask"][1] = 1e6, True
+    _, images = model(**inputs)
+    there = inputs["features"][[0, 2], 0]
+    torch.testing.assert_close(model.image.standardise.norm.running_mean, 0.1 * there.mean(dim=0))
+    assert images.isfinite().all() and not images[1].any()
+
+
 def test_joint_embedding_trains_on_a_batch_of_one_with_batch_norm() -> None:
     model = build("bag", "linear", batch_norm=True)
     text, images = model(**{name: tensor[:1] for name, tensor in batch(1).items()})

@@ -78,7 +78,8 @@ def test_retrieve_dense_agrees_with_sorting_all_cosines(retriever, index, senten
         assert table.ids[number].tolist() == best
         expected = cosines[number, best] if sentence else np.zeros(5)
         np.testing.assert_allclose(table.scores[number], expected, atol=1e-3)
-    assert counts == {"empty": 1, "truncated": 0, "short": 0}
+    unknown = {"unknown_excluded": 3} if exclude else {}
+    assert counts == {"empty": 1, "truncated": 0, "short": 0, **unknown}
     assert (table.keys_sha256, len(table)) == (index.keys_sha256, 31)
 
 

@@ -32,6 +32,8 @@ def test_retriever_embeds_alike_in_any_batch_and_keeps_the_order(retriever, sent
 def test_retriever_identity_changes_with_any_of_its_files(tmp_path):
     first, same, other = (make_retriever(tmp_path / name, seed) for name, seed in (("a", 0), ("b", 0), ("c", 1)))
     assert first.sha256 == same.sha256 != other.sha256
+    (tmp_path / "b" / "README").write_text("where it came from")
+    assert Retriever.load(tmp_path / "b").sha256 == first.sha256
     (tmp_path / "b" / "dict.txt").write_text("w1 1\n" * 40)
     assert Retriever.load(tmp_path / "b").sha256 != first.sha256
 

@@ -13,6 +13,8 @@ from visual_grounding.text.words import PAD, UNKNOWN, Vocabulary, WordTokenizer,
     [
         ("Ein Mann läßt 3,5 Bälle fallen.", ["ein", "mann", "läßt", "3", ",", "5", "bälle", "fallen", "."]),
         ("<unk> </s>", ["<", "unk", ">", "<", "/", "s", ">"]),  # text can't name a special symbol
+        ("हिन्दी में!", ["हिन्दी", "में", "!"]),  # vowel signs and virama belong to their word
+        ("cafe\u0301s", ["caf\u00e9s"]),  # one code point or two: the same word
         (" \t\u00a0 ", []),
         ("", []),
     ],

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from ..errors import InputError
 from ..features.images import ImageSource, UnreadableImage, read_image
 from ..features.store import FeatureStore
 from ..retrieval.image_ids import ImageIds
@@ -95,10 +96,16 @@ def write_report(out: Path, title: str, sections: Sequence[ReportSection], table
         title: the heading.
         sections: what to show, in order.
         table: results above them.
+
+    Raises:
+        InputError: the folder can't be written.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "report.html").write_text(_page(title, sections, table), encoding="utf-8")
-    _draw(out / "report.png", title, sections, table)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "report.html").write_text(_page(title, sections, table), encoding="utf-8")
+        _draw(out / "report.png", title, sections, table)
+    except OSError as error:
+        raise InputError(f"{out} can't be written: {error.strerror or error}.") from error
 
 
 def _page(title: str, sections: Sequence[ReportSection], table: ReportTable | None) -> str:

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Build the index."""
-    from ..features.extraction import choose_device
+    from ..devices import choose_device
     from ..features.store import FeatureStore
     from ..retrieval.index import Index, build_index
     from ..retrieval.retriever import Retriever

@@ -5,6 +5,7 @@
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 
@@ -43,12 +44,18 @@ def run(args: argparse.Namespace) -> None:
     from ..features.images import open_images
     from ..features.store import FeatureStore
     from ..retrieval.image_ids import ImageIds
-    from ..text.lines import read_lines
+    from ..text.lines import read_lines, sha256_of_lines
 
     text = read_lines(args.text)
     ids, store, images = ImageIds(args.image_ids), FeatureStore(args.image_features), open_images(args.images)
     ids.check_against(store)
     ids.check_lines(len(text), args.text)
+    if ids.text_sha256 not in (None, sha256_of_lines(text)):
+        print(
+            f"warning: the images in {args.image_ids} were found for another text than {args.text}, of as many lines. "
+            "If that is the same text written differently (tokenised, cut in pieces), all is well.",
+            file=sys.stderr,
+        )
     outputs = []
     for named in args.output:
         name, equals, path = named.partition("=")
@@ -58,6 +65,9 @@ def run(args: argparse.Namespace) -> None:
         if len(lines) != len(text):
             raise InputError(f"{args.text} has {len(text)} sentences, but {path} has {len(lines)}.")
         outputs.append((name, lines))
+    for name, value in (("--sample", args.sample), ("--images-per-sentence", args.images_per_sentence)):
+        if value < 1:
+            raise InputError(f"{name} should be 1 or more, but is {value}.")
     if args.rows:
         rows = parse_rows(args.rows, len(text))
     else:

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _dense(args: argparse.Namespace) -> None:
-    from ..features.extraction import choose_device
+    from ..devices import choose_device
     from ..retrieval.dense import retrieve_dense
     from ..retrieval.index import Index
     from ..retrieval.retriever import Retriever
@@ -78,6 +78,8 @@ def _dense(args: argparse.Namespace) -> None:
         len(sentences),
         f"have fewer than {args.images_per_sentence} images: the collection has no more.",
     )
+    unknown = counts.get("unknown_excluded", 0)
+    _warn(unknown, len(sentences), "have a key in --exclude-paired that the collection doesn't have.")
 
 
 def _paired(args: argparse.Namespace) -> None:

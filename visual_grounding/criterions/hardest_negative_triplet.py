@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
@@ -44,7 +45,8 @@ class HardestNegativeTripletCriterion(FairseqCriterion):
         """
         text, images = model(**sample["net_input"])  # (B, D) each
         present = ~sample["net_input"]["feature_padding_mask"].all(dim=1)  # (B,)
-        similarity = images[present] @ text[present].T
+        with torch.autocast(text.device.type, enabled=False):  # float16 would round cosines to 0.0005
+            similarity = images[present].float() @ text[present].float().T
         losses = hardest_negative_triplet_loss(similarity, sample["image_rows"][present], self.margin, self.direction)
         loss = losses.sum() if reduce else losses
         pairs = len(losses)

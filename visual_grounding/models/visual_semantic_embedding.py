@@ -9,7 +9,7 @@ from omegaconf import II
 from torch import Tensor
 
 from ..errors import InputError
-from ..modules.joint_embedding import PRETRAINED, WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig
+from ..modules.joint_embedding import PRETRAINED, TRAINING_CHOICES, WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig
 from ..modules.sentence_encoders import load_pretrained_encoder
 from ..storage.checkpoints import check_weights_fit
 
@@ -69,12 +69,7 @@ class VisualSemanticEmbeddingModel(BaseFairseqModel):
             image_feature_size=task.image_store.feature_size,
             joint_size=cfg.joint_size,
             vocabulary_size=len(task.vocabulary) if words else 0,
-            text_embed_size=cfg.text_embed_size,
-            sru_layers=cfg.sru_layers,
-            text_dropout=cfg.text_dropout,
-            image_dropout=cfg.image_dropout,
-            joint_batch_norm=cfg.joint_batch_norm,
-            text_encoder_freeze=cfg.text_encoder_freeze,
+            **{name: getattr(cfg, name) for name in TRAINING_CHOICES},
         )
         embedding = JointEmbedding(config, None if words else load_pretrained_encoder(cfg.text_encoder))
         if cfg.text_encoder_freeze:

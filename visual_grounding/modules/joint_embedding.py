@@ -16,6 +16,15 @@ from .weldon_pooling import weldon_pool
 
 WORD_ENCODERS = ("sru", "bag")
 PRETRAINED = "pretrained"
+# Fields of the configuration below that are flags of training; the rest follows from the data.
+TRAINING_CHOICES = (
+    "text_embed_size",
+    "sru_layers",
+    "text_dropout",
+    "image_dropout",
+    "joint_batch_norm",
+    "text_encoder_freeze",
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,7 @@ class TextTower(nn.Module):
         super().__init__()
         self.encoder = build_sentence_encoder(config, pretrained)
         size = self.encoder.output_size
-        self.standardise = BatchStandardisation(size) if config.joint_batch_norm else nn.Identity()
+        self.standardise = BatchStandardisation(size) if config.joint_batch_norm else None
         self.projection = None if config.text_encoder == "sru" else build_projection(size, config.joint_size)
         self.dropout = config.text_dropout
 
@@ -84,7 +93,9 @@ class TextTower(nn.Module):
             tokens: (B, T);  padding_mask: (B, T)
             returns: (B, D)
         """
-        vectors = self.standardise(self.encoder(tokens, padding_mask))  # (B, E)
+        vectors = self.encoder(tokens, padding_mask)  # (B, E)
+        if self.standardise is not None:
+            vectors = self.standardise(vectors, ~padding_mask.all(dim=1))
         if self.projection is None:
             return vectors
         return self.projection(functional.dropout(vectors, self.dropout, self.training))
@@ -108,7 +119,7 @@ class ImageTower(nn.Module):
         several = config.image_pooling == "weldon"
         size = config.joint_size if several else config.image_feature_size
         self.regions = nn.Linear(config.image_feature_size, size) if several else None
-        self.standardise = BatchStandardisation(size) if config.joint_batch_norm else nn.Identity()
+        self.standardise = BatchStandardisation(size) if config.joint_batch_norm else None
         self.projection = build_projection(size, config.joint_size)
         self.dropout = config.image_dropout
 
@@ -120,7 +131,9 @@ class ImageTower(nn.Module):
             returns: (B, D)
         """
         pooled = features[:, 0] if self.regions is None else weldon_pool(self.regions(features), padding_mask)
-        return self.projection(functional.dropout(self.standardise(pooled), self.dropout, self.training))
+        if self.standardise is not None:
+            pooled = self.standardise(pooled, ~padding_mask.all(dim=1))
+        return self.projection(functional.dropout(pooled, self.dropout, self.training))
 
 
 class JointEmbedding(nn.Module):
@@ -182,10 +195,5 @@ def config_of_state(state: dict[str, torch.Tensor], choices: dict[str, Any]) -> 
         image_feature_size=state["image.regions.weight" if several else "image.projection.weight"].shape[1],
         joint_size=state["image.projection.weight"].shape[0],
         vocabulary_size=state["text.encoder.embedding.weight"].shape[0] if words else 0,
-        text_embed_size=choices["text_embed_size"],
-        sru_layers=choices["sru_layers"],
-        text_dropout=choices["text_dropout"],
-        image_dropout=choices["image_dropout"],
-        joint_batch_norm=choices["joint_batch_norm"],
-        text_encoder_freeze=choices["text_encoder_freeze"],
+        **{name: choices[name] for name in TRAINING_CHOICES},
     )

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -18,26 +19,30 @@ class BatchStandardisation(nn.Module):
     short when the deviation is 0.1, and a variance above 65,504 is infinite in float16.
 
     Shapes:
-        vectors: (B, D)
-        returns: (B, D), of the same dtype
+        vectors: (…, D);  present: (…), True where there is something; None: everywhere
+        returns: (…, D), of the same dtype
     """
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.norm = nn.BatchNorm1d(size, affine=False)
 
-    def forward(self, vectors: Tensor) -> Tensor:
-        """Standardise.
+    def forward(self, vectors: Tensor, present: Tensor | None = None) -> Tensor:
+        """Standardise what is present; the rest stays as it is and has no say in mean and variance.
 
         Shapes:
-            vectors: (B, D)
-            returns: (B, D)
+            vectors: (…, D);  present: (…)
+            returns: (…, D)
         """
-        full = vectors.float()
-        if len(vectors) > 1:
-            return self.norm(full).to(vectors.dtype)
-        mean, variance = self.norm.running_mean, self.norm.running_var
-        return functional.batch_norm(full, mean, variance, training=False, eps=self.norm.eps).to(vectors.dtype)
+        if present is None:
+            present = torch.ones(vectors.shape[:-1], dtype=torch.bool, device=vectors.device)
+        chosen = vectors[present].float()  # (B, D)
+        if len(chosen) > 1:
+            chosen = self.norm(chosen)
+        elif len(chosen):
+            mean, variance = self.norm.running_mean, self.norm.running_var
+            chosen = functional.batch_norm(chosen, mean, variance, training=False, eps=self.norm.eps)
+        return vectors.index_put((present,), chosen.to(vectors.dtype))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         """Follow the model to another device, but not to another precision."""

@@ -41,10 +41,7 @@ class ImageProjection(nn.Module):
         """features (B, N, R, F), padding_mask (B, N, R) -> (B, N·R, D)."""
         x = features.flatten(1, 2)  # (B, N·R, F)
         if self.standardise is not None:
-            x = x.float()
-            present = ~padding_mask.flatten(1, 2)  # absent regions have no say in mean and variance
-            if present.any():
-                x = x.index_put((present,), self.standardise(x[present]))
+            x = self.standardise(x.float(), ~padding_mask.flatten(1, 2))
         x = x.to(self.output.weight.dtype)
         x = self.dropout(x)
         if self.hidden is not None:

@@ -50,18 +50,15 @@ def retrieve_dense(
         shard_size: sentences between two save points.
 
     Returns:
-        counts: `empty` and `truncated` sentences, `short` ones with fewer than N images.
+        counts: `empty` and `truncated` sentences, `short` ones with fewer than N images, `unknown_excluded` ones whose
+        key isn't in the collection.
 
     Raises:
         InputError: retriever, index, sentences and keys don't belong together, or `out` holds something else.
     """
     index.check_retriever(retriever)
     check_at_least_one(images_per_sentence=images_per_sentence, batch_size=batch_size, shard_size=shard_size)
-    if exclude_keys is not None and len(exclude_keys) != len(sentences):
-        raise InputError(
-            f"--exclude-paired should have one image key for each of the {len(sentences)} sentences, but has "
-            f"{len(exclude_keys)} lines."
-        )
+    excluded = None if exclude_keys is None else _rows_to_exclude(index, exclude_keys, len(sentences))
     text_sha256 = sha256_of_lines(sentences)
     plan: dict[str, Any] = {
         "method": "dense",
@@ -81,19 +78,14 @@ def retrieve_dense(
     artefact = ShardedArtefact(out, IMAGE_IDS, plan, len(sentences), shard_size, arrays)
     if artefact.finished:
         return ImageIds(out).counts
-    excluded = None if exclude_keys is None else rows_of_keys(index, exclude_keys)
-    if excluded is not None and exclude_keys is not None and any(exclude_keys) and (excluded == NO_IMAGE).all():
-        example = next(key for key in exclude_keys if key)
-        raise InputError(
-            f"--exclude-paired should hold keys of the collection, but it has none of them, such as {example!r}; the "
-            f"collection's are like {next(iter(index.keys()))!r}."
-        )
     for shard in artefact.missing():
         lines = sentences[shard.start : shard.stop]
         rows = None if excluded is None else excluded[shard.start : shard.stop]
         artefact.write(shard, *_search_shard(retriever, index, lines, rows, images_per_sentence, batch_size))
     notes = artefact.notes()
     counts = {name: sum(note[name] for note in notes) for name in ("empty", "truncated", "short")}
+    if excluded is not None and exclude_keys is not None:
+        counts["unknown_excluded"] = sum(bool(key) and int(row) == NO_IMAGE for key, row in zip(exclude_keys, excluded))
     artefact.publish(
         {
             "sentences": len(sentences),
@@ -112,6 +104,22 @@ def retrieve_dense(
         }
     )
     return counts
+
+
+def _rows_to_exclude(index: Index, keys: list[str], sentences: int) -> np.ndarray:
+    """`rows_of_keys`, if the keys can be meant for these sentences and this collection."""
+    if len(keys) != sentences:
+        raise InputError(
+            f"--exclude-paired should have one image key for each of the {sentences} sentences, but has "
+            f"{len(keys)} lines."
+        )
+    rows = rows_of_keys(index, keys)
+    if any(keys) and (rows == NO_IMAGE).all():
+        raise InputError(
+            f"--exclude-paired should hold keys of the collection, but it has none of them, such as "
+            f"{next(key for key in keys if key)!r}; the collection's are like {next(iter(index.keys()))!r}."
+        )
+    return rows
 
 
 def _search_shard(

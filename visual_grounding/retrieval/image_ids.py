@@ -20,6 +20,7 @@ class ImageIds:
         ids: (S, N) int32, memory-mapped; −1 = none.
         scores: (S, N) float16, memory-mapped; what the method ranked by.
         keys_sha256: the collection that the rows belong to.
+        text_sha256: of the sentences that images were found for; None where the method read none.
         counts: what the method had to say about its sentences, e.g. how many were empty.
 
     Raises:
@@ -31,6 +32,7 @@ class ImageIds:
         meta = read_meta(self.folder, IMAGE_IDS)
         self.signature: str = meta.get("signature", "")
         self.keys_sha256: str = meta["keys_sha256"]
+        self.text_sha256: str | None = meta.get("text_sha256")
         self.counts: dict[str, int] = meta.get("counts", {})
         shape = (meta["sentences"], meta["images_per_sentence"])
         self.ids = open_array(self.folder / "ids.npy", shape, "int32")

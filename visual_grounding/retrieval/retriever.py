@@ -36,7 +36,7 @@ class Retriever:
         folder: where it was loaded from.
         joint_size: D.
         signature: how it was trained.
-        sha256: digest of all its files: its identity.
+        sha256: digest of its files: its identity. Others in its folder, a README say, don't count.
         max_tokens: longer sentences are cut here.
     """
 
@@ -48,7 +48,7 @@ class Retriever:
         self.device = device
         self.joint_size = embedding.config.joint_size
         self.max_tokens: int = tokenizer.max_tokens
-        self.sha256 = sha256_of_folder(folder)
+        self.sha256 = sha256_of_retriever(folder)
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "cpu") -> "Retriever":
@@ -181,9 +181,10 @@ def save_retriever(folder: Path, embedding: JointEmbedding, tokenizer: Any, sign
         raise InputError(f"{folder} can't be written: {error.strerror or error}.") from error
 
 
-def sha256_of_folder(folder: Path) -> str:
-    """Digest of the names and contents of all files below a folder."""
+def sha256_of_retriever(folder: Path) -> str:
+    """Digest of the names and contents of the files that `save_retriever` wrote."""
+    named = [folder / name for name in (CONFIG, WEIGHTS, DICTIONARY)]
     digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for path in sorted(path for path in [*named, *(folder / TEXT_ENCODER).rglob("*")] if path.is_file()):
         digest.update(f"{path.relative_to(folder).as_posix()}\0{sha256_of_file(path)}\n".encode())
     return digest.hexdigest()

@@ -4,10 +4,12 @@ A vocabulary's file is fairseq's `dict.txt` (`word count` a line) and its number
 reading it needs no fairseq: an exported retriever runs on a machine that has only torch.
 """
 
-import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+
+import regex
 
 from ..errors import InputError
 from .lines import read_lines
@@ -16,17 +18,18 @@ DICTIONARY = "dict.txt"
 SPECIAL_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
 PAD, UNKNOWN = 1, 3
 
-# A run of letters, digits and combining marks is a word; any other visible character is one by itself.
-_WORD = re.compile(r"\w+|[^\w\s]")
+# A run of letters, digits and combining marks (Hindi's vowels are such; Python's own \w leaves them out) is a word; any
+# other visible character is one by itself.
+_WORD = regex.compile(r"[\w\p{M}]+|[^\w\p{M}\s]")
 
 
 def split_words(text: str) -> list[str]:
-    """Lower-cased words and single punctuation marks, in order.
+    """Lower-cased words and single punctuation marks, in order; é is the same in one code point and in two (NFC).
 
     >>> split_words("A dog's ball, 2 m away!")
     ['a', 'dog', "'", 's', 'ball', ',', '2', 'm', 'away', '!']
     """
-    return _WORD.findall(text.lower())
+    return _WORD.findall(unicodedata.normalize("NFC", text.lower()))
 
 
 class Vocabulary:
