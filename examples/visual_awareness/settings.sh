@@ -28,7 +28,7 @@ small)
     # The learning rate falls to 0 in a straight line: 28,365 captions are 222 batches an epoch.
     retriever_optimiser=(--batch-size 128 --lr 0.002 --lr-scheduler polynomial_decay
         --total-num-update $((222 * retriever_epochs)) --max-epoch "$retriever_epochs")
-    EPOCHS=${EPOCHS:-4} MASKED_EPOCHS=${MASKED_EPOCHS:-20} MERGES=${MERGES:-4000}
+    EPOCHS=${EPOCHS:-10} MASKED_EPOCHS=${MASKED_EPOCHS:-20} MERGES=${MERGES:-4000}
     ;;
 paper)
     model=(--encoder-layers 6 --decoder-layers 6 --encoder-embed-dim 512 --encoder-ffn-embed-dim 2048
