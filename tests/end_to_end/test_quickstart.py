@@ -19,7 +19,7 @@ def test_quickstart_shows_grounding(tmp_path):
     print(done.stdout[-3000:])
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads((tmp_path / "out/results.json").read_text(encoding="utf-8"))
-    for test, enough in (("paired", 0.95), ("retrieved", 0.80)):
+    for test, enough in (("paired", 0.95), ("retrieved", 0.90)):
         scores = results[test]
         assert scores["images"]["ambiguous_accuracy"] >= enough, results
         assert scores["images"]["bleu"] > scores["text_only"]["bleu"] + 1, results
