@@ -35,7 +35,8 @@ def register() -> None:
 
 
 def _import_fairseq_quietly() -> None:
-    """fairseq's text-to-speech task turns the whole program's logging on when it is imported; undo that."""
+    """fairseq's text-to-speech task turns the whole program's logging on when it is imported, and talks; undo that."""
+    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
     import fairseq.tasks  # noqa: F401
