@@ -6,6 +6,7 @@ import re
 import sys
 import warnings
 from pathlib import Path
+from traceback import walk_tb
 from types import TracebackType
 
 from .errors import InputError
@@ -45,17 +46,32 @@ def _import_fairseq_quietly() -> None:
     root.handlers[:] = handlers
 
 
+def _broken_checkpoint(error: BaseException, trace: TracebackType | None) -> str | None:
+    """What to say where fairseq finds no checkpoint, or half of one; None for other errors."""
+    if isinstance(error, OSError) and str(error).startswith("Model file not found: "):
+        return f"--path names {str(error).partition(': ')[2]}, but there is no such file."
+    for frame, _ in walk_tb(trace):
+        if frame.f_code.co_name == "load_checkpoint_to_cpu":
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            return f"{frame.f_locals.get('path')} should be a whole fairseq checkpoint, but can't be read: {reason}"
+    return None
+
+
 def _print_input_errors_alone(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """In fairseq's commands, a user's mistake prints its message alone and exits with 2, as in our own command."""
     cause: BaseException | None = error
     # A process started by torch.multiprocessing (fairseq's way to use several GPUs) sends its traceback as text.
     while cause is not None and not isinstance(cause, InputError) and "errors.InputError: " not in str(cause):
         cause = cause.__cause__ or cause.__context__
-    if cause is None:
+    # A data loader's worker process sends the whole traceback as the message; ours is its last paragraph.
+    message = (
+        _broken_checkpoint(error, trace)
+        if cause is None
+        else re.split(r"^(?:\w+\.)*InputError: ", str(cause), flags=re.MULTILINE)[-1].strip()
+    )
+    if message is None:
         sys.__excepthook__(kind, error, trace)
         return
-    # A data loader's worker process sends the whole traceback as the message; ours is its last paragraph.
-    message = re.split(r"^(?:\w+\.)*InputError: ", str(cause), flags=re.MULTILINE)[-1].strip()
     print(f"error: {message}", file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()

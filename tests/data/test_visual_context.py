@@ -111,8 +111,11 @@ def test_add_visual_context_refuses_what_does_not_belong_together(store, tmp_pat
         InputError, match=r"refer to row 20, but feature store .* has 20 images \(rows 0..19\).*keys sha256"
     ):
         add(np.full((11, 1), 20, np.int32), digest="9c02")
-    with pytest.raises(InputError, match="refer to row 20, but feature store"):
-        add(np.full((11, 1), 20, np.int32))
+    for row in (20, -5):
+        with pytest.raises(
+            InputError, match=rf"refer to row {row}, but .* rows 0\.\.19 of .*store, or -1 for no image"
+        ):
+            add(np.full((11, 1), row, np.int32))
     with pytest.raises(InputError, match=f"don't belong to feature store.*keys sha256 9c02… ≠ {store.keys_sha256[:8]}"):
         add(np.zeros((11, 1), np.int32), digest="9c02")
     with pytest.raises(InputError, match=r"--images-per-sentence is 3, but .* has 2 images a sentence"):

@@ -173,6 +173,7 @@ def test_two_processes_train_and_resume(tiny_translation, train_flags, tmp_path)
         ({"--image-features": "{tmp}/nothing"}, "nothing should hold a feature-store, but there is no"),
         ({"--image-ids": "{tmp}/ids"}, "train.en-de has 48 sentences, but image ids in .*train have 47 rows"),
         ({"--images-per-sentence": "3"}, "--images-per-sentence is 3, but .* has 2 images a sentence"),
+        ({"--arch": "transformer_tiny"}, "TransformerModel .* takes text alone. Leave both flags out"),
     ],
 )  # fmt: skip
 def test_training_on_wrong_input_says_so_alone_and_exits_with_2(
@@ -200,6 +201,23 @@ def check_refusal(done: subprocess.CompletedProcess[str], message: str) -> None:
 def test_training_refuses_a_checkpoint_with_other_flags(tiny_translation, train_flags, trained, tmp_path):
     flags = train_flags(tiny_translation, tmp_path, "--restore-file", trained, "--visual-ffn-dim", 4, "--max-epoch", 3)
     check_refusal(run_command("fairseq-train", *flags), "made with other model flags: encoder.image_projection.hidden")
+
+
+def test_generation_says_which_split_or_checkpoint_is_not_there(tiny_translation, trained, user_dir, tmp_path):
+    torn = tmp_path / "torn.pt"
+    torn.write_bytes(trained.read_bytes()[:5000])
+    cases = [
+        (("--gen-subset", "tset"), f"{tiny_translation}/bin should hold binarised text of the split 'tset'"),
+        (("--path", tmp_path / "gone.pt"), "--path names .*gone.pt, but there is no such file"),
+        (("--path", torn), f"{torn} should be a whole fairseq checkpoint, but can't be read: "),
+    ]
+    for more, message in cases:
+        done = run_command(
+            "fairseq-generate", tiny_translation / "bin", "--user-dir", user_dir, "--task", "grounded_translation",
+            "--path", trained, "--image-features", tiny_translation / "store",
+            "--image-ids", tiny_translation / "ids", "--cpu", *more,
+        )  # fmt: skip
+        check_refusal(done, message)
 
 
 def test_generation_refuses_a_store_of_another_size(tiny_translation, trained, user_dir, tmp_path):

@@ -34,6 +34,8 @@ def test_retrieval_ranks_agree_with_their_naive_twin_when_scores_are_tied() -> N
     text = torch.randint(-2, 3, (40, 3), generator=generator).float()
     images = torch.randint(-2, 3, (12, 3), generator=generator).float()
     gold = torch.randint(0, 10, (40,), generator=generator)
+    text[(text == 0).all(dim=1)] = 1.0  # what is absent has its own test
+    images[(images == 0).all(dim=1)] = 1.0
     scores = (text @ images.T).tolist()
     text_ranks, image_ranks = retrieval_ranks(text, images, gold, chunk=7)
     assert text_ranks.tolist() == [naive_rank(scores[s], {int(gold[s])}) for s in range(40)]
@@ -46,10 +48,25 @@ def test_rank_is_the_place_at_which_exact_search_returns_the_image() -> None:
     generator = torch.Generator().manual_seed(1)
     text = functional.normalize(torch.randn(30, 4, generator=generator), dim=1)
     images = functional.normalize(torch.randn(9, 4, generator=generator), dim=1)
+    images[5] = 0  # absent: never returned, so behind the eight others
     gold = torch.randint(0, 9, (30,), generator=generator)
     ids = exact_search(text, images, 9)[1]
-    places = (ids == gold.unsqueeze(1)).int().argmax(dim=1) + 1
+    found = ids == gold.unsqueeze(1)
+    places = torch.where(found.any(dim=1), found.int().argmax(dim=1) + 1, 9)
+    assert (gold == 5).any() and (text @ images.T < 0).any()
     assert np.array_equal(retrieval_ranks(text, images, gold)[0], places.numpy())
+
+
+def test_absent_image_and_empty_sentence_find_nothing_and_are_behind_all_others() -> None:
+    images = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])  # the first is absent
+    text = torch.tensor([[-1.0, 0.0], [0.0, 0.0], [-0.5, -1.0]])  # the second is empty
+    # Sentence 0 describes image 1, whose cosine −1 is behind image 2's 0, but before the absent one: rank 2. The empty
+    # one finds nothing: rank 3 + 1. Sentence 2 describes the absent image: rank 3.
+    text_ranks, image_ranks = retrieval_ranks(text, images, torch.tensor([1, 2, 0]))
+    assert text_ranks.tolist() == [2, 4, 3]
+    # The absent image finds nothing: rank 3 + 1. Image 1: its sentence scores −1, the other −0.5: rank 2, the empty one
+    # behind both. Image 2 has only the empty sentence: rank 3.
+    assert image_ranks.tolist() == [4, 2, 3]
 
 
 def test_recall_is_zero_and_not_perfect_when_embeddings_are_not_numbers() -> None:

@@ -19,7 +19,7 @@ from visual_grounding.tasks.image_text_matching import ImageTextMatchingConfig, 
 @pytest.fixture
 def config(tmp_path):
     write_store(tmp_path / "store", np.random.default_rng(0).normal(size=(9, 1, 4)))
-    words = ["a", "b", "c", "d"]
+    words = list("abcdefghijkl")  # so many that no two captions have the same: a tie would be decided by rounding
     (tmp_path / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
     rng = np.random.default_rng(1)
     lines = [f"image{number % 8}.jpg\t{' '.join(rng.choice(words, 3))}\n" for number in range(21)]

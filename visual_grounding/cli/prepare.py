@@ -34,6 +34,10 @@ def run(args: argparse.Namespace) -> None:
     sources = {"train": args.train, "valid": args.valid, "test": args.test}
     captions = {split: read_captions(path) for split, path in sources.items() if path is not None}
     words = count_words((caption for _, caption in captions["train"]), args.min_count)
+    if not words:
+        raise InputError(
+            f"--min-count {args.min_count} leaves no word, as none is so frequent in {args.train}. Lower it."
+        )
     try:
         args.out.mkdir(parents=True, exist_ok=True)
         for split, pairs in captions.items():

@@ -25,7 +25,8 @@ def hardest_negative_triplet_loss(
 
     x -> image, y -> its caption, z -> the caption of another image that is most similar to x, alpha -> `margin`.
     Direction "image" is this equation; "both" adds its mirror (caption x, images y and z), as the reference code does.
-    A pair without any negative has loss 0.
+    A pair without any negative has loss 0. Deviation: the reference sums over a batch; the criterion divides by its
+    number of pairs, as fairseq does with every loss.
 
     Shapes:
         similarity: (B, B), entry (b, c) = image of pair b · caption of pair c

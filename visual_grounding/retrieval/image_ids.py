@@ -47,9 +47,15 @@ class ImageIds:
         Raises:
             InputError: other keys, or a row that the store doesn't have.
         """
-        highest = int(self.ids.max(initial=NO_IMAGE))
-        if self.keys_sha256 == store.keys_sha256 and highest < len(store):
-            return
+        highest, lowest = int(self.ids.max(initial=NO_IMAGE)), int(self.ids.min(initial=NO_IMAGE))
+        if self.keys_sha256 == store.keys_sha256:
+            if lowest >= NO_IMAGE and highest < len(store):
+                return
+            raise InputError(
+                f"image ids in {self.folder} refer to row {highest if highest >= len(store) else lowest}, but they "
+                f"should be rows 0..{len(store) - 1} of feature store {store.folder}, or {NO_IMAGE} for no image: "
+                f"somebody changed them. Rebuild them with: visual-grounding retrieve … --out {self.folder}"
+            )
         problem = (
             f"image ids in {self.folder} refer to row {highest}, but feature store {store.folder} has {len(store)} "
             f"images (rows 0..{len(store) - 1})"

@@ -1,7 +1,8 @@
 """How well sentences find their images and images their sentences: ranks, recall, median rank.
 
 A rank is exact: the number of candidates that score higher, plus the equal ones in a lower row, plus 1. It is the place
-at which `exact_search` returns the candidate.
+at which `exact_search` returns the candidate. A vector of zeros is an absent image or an empty sentence: as a candidate
+it is behind all others, and as a query it finds nothing.
 """
 
 import numpy as np
@@ -57,20 +58,31 @@ def retrieval_ranks(
         returns: text to image (S,), image to text (I',), I' the images that have a sentence
     """
     text_ranks = [
-        ranks_of_answers(text[start : start + chunk] @ images.T, image_of_text[start : start + chunk])
+        ranks_of_answers(_similarity(text[start : start + chunk], images), image_of_text[start : start + chunk])
         for start in range(0, len(text), chunk)
     ]
     described = image_of_text.unique()
     image_ranks = []
     for start in range(0, len(described), chunk):
         rows = described[start : start + chunk]
-        similarity = images[rows] @ text.T  # (chunk, S)
+        similarity = _similarity(images[rows], text)  # (chunk, S)
         own = image_of_text.unsqueeze(0) == rows.unsqueeze(1)
         best = similarity.masked_fill(~own, float("-inf")).amax(dim=1, keepdim=True)
         first_best = (own & (similarity == best)).int().argmax(dim=1)  # argmax gives the first: the lower row
         image_ranks.append(ranks_of_answers(similarity, first_best))
     nothing = torch.zeros(0, dtype=torch.long)
     return torch.cat([nothing, *text_ranks]).numpy(), torch.cat([nothing, *image_ranks]).numpy()
+
+
+def _similarity(queries: Tensor, candidates: Tensor) -> Tensor:
+    """Inner products; −∞ for a candidate that is absent, NaN for a query that is.
+
+    Shapes:
+        queries: (Q, D);  candidates: (I, D)
+        returns: (Q, I)
+    """
+    similarity = (queries @ candidates.T).masked_fill(~candidates.any(dim=1), float("-inf"))
+    return similarity.masked_fill(~queries.any(dim=1, keepdim=True), float("nan"))
 
 
 def recall_summary(text: Tensor, images: Tensor, image_of_text: Tensor) -> dict[str, float]:

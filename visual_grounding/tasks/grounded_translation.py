@@ -7,6 +7,7 @@ Without it nothing is added, so `--arch transformer` is the text-only twin on th
 import logging
 import os
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 from fairseq import utils
@@ -61,13 +62,34 @@ class GroundedTranslationTask(TranslationTask):
         """F of the feature store, 0 without one."""
         return self.image_store.feature_size if self.image_store is not None else 0
 
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """As fairseq's.
+
+        Raises:
+            InputError: there are images, but the model takes text alone.
+        """
+        model = super().build_model(cfg, from_checkpoint)
+        if self.image_store is not None and "visual" not in signature(model.forward).parameters:
+            raise InputError(
+                f"--image-features and --image-ids are for a model that looks at images, but {type(model).__name__} "
+                "(--arch transformer and the like) takes text alone. Leave both flags out for the text-only twin, or "
+                "choose an architecture with images, such as --arch visual_aware_transformer."
+            )
+        return model
+
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load the text of a split, and put the images of `--image-ids DIR/<split>` beside it.
 
         Raises:
-            InputError: text, ids and store don't belong together.
+            InputError: there is no such split, or text, ids and store don't belong together.
         """
-        super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
+        try:
+            super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
+        except FileNotFoundError as error:
+            raise InputError(
+                f"{self.cfg.data} should hold binarised text of the split {split!r}, as fairseq-preprocess writes it, "
+                f"but there is none for {self.cfg.source_lang}-{self.cfg.target_lang}."
+            ) from error
         dataset = self.datasets[split]
         if self.image_store is None:
             self.datasets[split] = CompleteBatches(dataset)

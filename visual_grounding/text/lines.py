@@ -1,5 +1,6 @@
 """Read text files line by line, and say where they are broken."""
 
+import codecs
 import hashlib
 from pathlib import Path
 
@@ -9,12 +10,14 @@ from ..errors import InputError
 def read_lines(path: str | Path) -> list[str]:
     """All lines of a UTF-8 text file, without their line ends. Only a line feed ends a line; empty lines count.
 
+    A byte order mark at the start, as Windows writes it, isn't part of the first line.
+
     Raises:
         InputError: the file is missing, unreadable, or not UTF-8.
     """
     path = Path(path)
     try:
-        content = path.read_bytes()
+        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror or error}.") from error
     lines = content.split(b"\n")
@@ -27,7 +30,7 @@ def read_lines(path: str | Path) -> list[str]:
         except UnicodeDecodeError as error:
             raise InputError(
                 f"{path} should be UTF-8, but line {number} has byte 0x{line[error.start]:02x} at column "
-                f"{error.start}. Convert it, e.g.: iconv -f LATIN1 -t UTF-8 {path}"
+                f"{error.start + 1}. Convert it, e.g.: iconv -f LATIN1 -t UTF-8 {path}"
             ) from error
     return decoded
 
