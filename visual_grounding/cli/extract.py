@@ -9,16 +9,12 @@ run continues when the same command is given again.
 
 import argparse
 
+from .image_source import add_image_source, open_image_source
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
-    parser.add_argument(
-        "--images",
-        required=True,
-        metavar="SOURCE",
-        help="a folder (with its sub-folders; key = relative path), an uncompressed tar (key = member name), "
-        "or a .txt list (one path a line, relative to the list's folder; key = the line)",
-    )
+    add_image_source(parser)
     parser.add_argument(
         "--backbone", required=True, metavar="NAME", help="resnet50, resnext101_32x8d, efficientnet_b0, …"
     )
@@ -54,11 +50,9 @@ def run(args: argparse.Namespace) -> None:
     """Extract, and say what came out."""
     from ..features.backbones import load_backbone
     from ..features.extraction import Pooling, extract
-    from ..features.images import open_images
 
-    images = open_images(args.images)
     summary = extract(
-        images,
+        open_image_source(args),
         load_backbone(args.backbone, args.weights, args.image_size, args.seed),
         args.out,
         pooling=Pooling(args.pool, args.grid),
