@@ -43,6 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workers", type=int, metavar="N", help="threads that read and decode (default: one per core)")
     parser.add_argument("--strict", action="store_true", help="stop at the first unreadable image")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check everything, measure one batch, say what a run would take in time and disk, and write nothing "
+        "(weights that have to be downloaded are); exit status 2 where the disk doesn't suffice",
+    )
     parser.add_argument("--out", required=True, metavar="DIR", help="the feature store to make")
 
 
@@ -50,16 +56,20 @@ def run(args: argparse.Namespace) -> None:
     """Extract, and say what came out."""
     from ..features.backbones import load_backbone
     from ..features.extraction import Pooling, extract
+    from ..features.rehearsal import rehearse
 
-    summary = extract(
-        open_image_source(args),
-        load_backbone(args.backbone, args.weights, args.image_size, args.seed),
-        args.out,
-        pooling=Pooling(args.pool, args.grid),
-        device=args.device,
-        batch_size=args.batch_size,
-        shard_size=args.shard_size,
-        workers=args.workers,
-        strict=args.strict,
-    )
-    print(summary.describe(args.out))
+    images = open_image_source(args)
+    backbone = load_backbone(args.backbone, args.weights, args.image_size, args.seed)
+    choices = {
+        "pooling": Pooling(args.pool, args.grid),
+        "device": args.device,
+        "batch_size": args.batch_size,
+        "shard_size": args.shard_size,
+        "workers": args.workers,
+    }
+    if args.dry_run:
+        rehearsal = rehearse(images, backbone, args.out, **choices)
+        print(rehearsal.describe())
+        rehearsal.check_disk()
+    else:
+        print(extract(images, backbone, args.out, strict=args.strict, **choices).describe(args.out))
