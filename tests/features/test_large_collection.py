@@ -28,11 +28,9 @@ class Colour(nn.Module):
 
 def coloured(row: int) -> bytes:
     """A bitmap of one colour, told from its number: 2x2 pixels, 24 bits, no compression."""
-    pixels = bytes([row & 255, row >> 8, 77]) * 2 + b"\0\0"
-    return (
-        b"BM" + struct.pack("<IHHI", 54 + 16, 0, 0, 54) + struct.pack("<IiiHHIIiiII", 40, 2, 2, 1, 24, 0, 16, 0, 0, 0, 0)
-        + pixels * 2
-    )  # fmt: skip
+    header = struct.pack("<IiiHHIIiiII", 40, 2, 2, 1, 24, 0, 16, 0, 0, 0, 0)
+    line = bytes([row & 255, row >> 8, 77]) * 2 + bytes(2)
+    return b"BM" + struct.pack("<IHHI", 54 + 16, 0, 0, 54) + header + line * 2
 
 
 @pytest.mark.slow
