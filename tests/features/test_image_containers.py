@@ -361,6 +361,22 @@ def test_parquet_keeps_no_more_than_its_cache(tmp_path: Path, monkeypatch: pytes
     assert images._rows._bytes == sum(block.values.nbytes for block in images._rows._blocks) > 80_000
 
 
+def test_parquet_does_not_read_a_row_group_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_rows, "CACHE_BYTES", 2 << 20)
+    images = [row.to_bytes(2, "little") * 25_000 for row in range(600)]  # 30 MB in one row group, pages of 0.8 MB
+    table = pa.table({"image": images})
+    pq.write_table(table, tmp_path / "t.parquet", compression="none", use_dictionary=False, write_batch_size=16)
+    del table
+    before = pa.total_allocated_bytes()
+    source = open_images(tmp_path / "t.parquet")
+    used = []
+    for row, image in enumerate(images):
+        assert source.read(row) == image
+        used.append(pa.total_allocated_bytes() - before)
+    assert pq.read_metadata(tmp_path / "t.parquet").num_row_groups == 1
+    assert 1 << 20 < max(used) < 8 << 20
+
+
 def test_broken_part_of_a_parquet_file_is_unreadable_and_the_rest_is_read(tmp_path: Path) -> None:
     sound = encoded(picture(40, 40))
     path = tmp_path / "t.parquet"

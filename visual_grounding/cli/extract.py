@@ -4,7 +4,10 @@ The store is a folder: keys.txt has the image key of each row, features.npy is (
 that is missing or no picture is listed in unreadable.tsv and has a zero row, which counts as no image. An interrupted
 run continues when the same command is given again.
 
+  visual-grounding extract --images flickr30k/ --backbone resnet50 --out features/f30k --dry-run
   visual-grounding extract --images flickr30k/ --backbone resnet50 --out features/f30k
+  visual-grounding extract --images 'shards/train-{0000..0099}.tar' --backbone resnet50 --out features/web
+  visual-grounding extract --images 'data/*.parquet' --key-column id --backbone resnet50 --out features/hub
 """
 
 import argparse

@@ -18,7 +18,7 @@ from .decoding import UnreadableImage
 
 BLOCK_ROWS = 16
 CACHE_BYTES = 128 << 20
-_BUFFER_BYTES = 1 << 20  # with a buffer a column is read from disk piece by piece, else a row group at once
+_BUFFER_BYTES = 1 << 20  # read from disk at once; a whole page is decoded in memory, however large its writer made it
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
@@ -28,7 +28,8 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         InputError: it is gone or can't be read, broken or encrypted.
     """
     try:
-        return pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, page_checksum_verification=True)
+        # Without a buffer, or with a pre-buffer, pyarrow would read a whole row group.
+        return pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True)
     except FileNotFoundError as error:
         raise InputError(f"{path} was there, but is gone. Bring it back; what is done stays.") from error
     except Exception as error:  # ArrowInvalid, OSError, … by the damage
