@@ -1,14 +1,17 @@
 """`visual-grounding extract`: from files to a store, exit status 2 and the message alone where the input is wrong."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import run_command
+from tests.conftest import run_command, write_image_ids
+from tests.features.containers import write_parquet, write_tar, write_zip
 from visual_grounding.cli.main import main
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.storage.artefact import sha256_of_file
 
 
 @pytest.fixture
@@ -40,13 +43,52 @@ def test_extract_writes_a_store_and_says_what_is_in_it(
     out, err = capsys.readouterr()
     assert "store: 4 images, 4 regions of 512 numbers each." in out
     assert "1 of 4 images (25.0 %) are unreadable" in out
-    assert "4/4" in err and "image/s" in err  # progress
+    assert re.search(r"100% 4/4 images, [\d.]+ images/s, 00:\d\d so far, 00:00 left\n", err)
+
+
+@pytest.mark.parametrize("kind", ["zip", "shards", "parquet"])
+def test_extract_gives_the_same_features_whatever_the_images_lie_in(images: Path, tmp_path: Path, kind: str) -> None:
+    files = {path.name: path.read_bytes() for path in sorted(images.iterdir())}
+    columns: list[str] = []
+    if kind == "zip":
+        source = str(write_zip(tmp_path / "i.zip", files))
+    elif kind == "shards":
+        (tmp_path / "shards").mkdir()
+        for number, (name, content) in enumerate(files.items()):
+            write_tar(tmp_path / f"shards/{number:03}.tar", {name: content, f"{number}.txt": b"a caption"})
+        source = f"{tmp_path}/shards/{{000..002}}.tar"
+    else:
+        source = str(write_parquet(tmp_path / "i.parquet", list(files.values()), id=list(files)))
+        columns = ["--image-column", "image", "--key-column", "id"]
+    flags = ["--backbone", "scattering", "--batch-size", 2]
+    assert extract("--images", images, *flags, "--out", tmp_path / "expected") == 0
+    assert extract("--images", source, *columns, *flags, "--out", tmp_path / "store") == 0
+    for name in ("features.npy", "keys.txt"):
+        assert (tmp_path / "store" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
+
+
+def test_report_shows_images_from_parquet_and_says_why_its_paths_are_no_keys(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos = [path.read_bytes() for path in sorted(images.iterdir())]
+    source = write_parquet(tmp_path / "p.parquet", photos, ["same.jpg", "same.jpg", "c.jpg"])
+    assert extract("--images", source, "--backbone", "scattering", "--out", tmp_path / "store") == 0
+    warning = f"warning: {source}: image.path has 2 different paths that can be keys in 3 rows, so keys are FILE:ROW."
+    assert warning in capsys.readouterr().err
+    digest = sha256_of_file(tmp_path / "store/keys.txt")
+    write_image_ids(tmp_path / "ids", np.array([[2, 0]], np.int32), digest)
+    (tmp_path / "text").write_text("one\n")
+    flags = ["--text", tmp_path / "text", "--image-ids", tmp_path / "ids", "--image-features", tmp_path / "store"]
+    assert main([*map(str, ["report", *flags, "--images", source, "--out", tmp_path / "page"])]) == 0
+    page = (tmp_path / "page/report.html").read_text(encoding="utf-8")
+    assert page.count("data:image/jpeg;base64,") == 2 and page.index("p.parquet:2") < page.index("p.parquet:0")
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--images", "gone"], "gone should be a folder, tar or .txt list of images, but doesn't exist"),
+        (["--key-column", "id"], "--key-column id is for parquet, but"),
+        (["--images", "gone"], "parquet files, but doesn't exist"),
         (["--backbone", "resnet5000"], "--backbone resnet5000 is unknown. Did you mean"),
         (
             ["--weights", "gone.pth"],

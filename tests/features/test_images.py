@@ -1,7 +1,6 @@
 """Pictures by key: folders, tars, lists; and every kind of broken file gives a reason instead of a crash."""
 
 import gzip
-import io
 import os
 import struct
 import tarfile
@@ -11,27 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.features.containers import encoded, picture, write_tar
 from visual_grounding.errors import InputError
 from visual_grounding.features.images import MAX_PIXELS, UnreadableImage, decode, open_images, read_image
-
-
-def picture(height: int = 6, width: int = 8, seed: int = 0) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
-
-
-def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
-
-
-def write_tar(path: Path, members: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w") as tar:
-        for name, content in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return path
 
 
 def test_folder_gives_sorted_relative_paths_with_suffix(tmp_path: Path) -> None:
@@ -90,7 +71,10 @@ def test_sources_are_refused_with_the_reason(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=message):
             open_images(tmp_path / name)
 
-    refused("nothing", r"nothing should be a folder, tar or \.txt list of images, but doesn't exist")
+    refused(
+        "nothing",
+        r"nothing should be a folder, a tar, a zip, a parquet file, a \.txt list, or a pattern .*, but doesn't exist",
+    )
     (tmp_path / "empty").mkdir()
     refused("empty", r"empty should hold images \(files ending in .*\.jpg.*\), but there are none")
     (tmp_path / "empty.txt").touch()
@@ -100,7 +84,10 @@ def test_sources_are_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "gap.txt").write_text("a.jpg\n\n")
     refused("gap.txt", r"key number 2 should be UTF-8, not empty.* but is ''")
     (tmp_path / "one.jpg").write_bytes(encoded(picture()))
-    refused("one.jpg", r"one\.jpg should be a folder, a tar or a \.txt list of images, but is none of them")
+    refused(
+        "one.jpg",
+        r"one\.jpg should be a tar, a zip, a parquet file or a \.txt list of images, or a folder, but is none",
+    )
     tar = write_tar(tmp_path / "i.tar", {"a.jpg": b"a" * 2000, "b.jpg": b"b" * 2000})
     (tmp_path / "i.tar.gz").write_bytes(gzip.compress(tar.read_bytes()))
     refused("i.tar.gz", r"should be an uncompressed tar.* gunzip -c .*i\.tar\.gz > i\.tar")

@@ -4,21 +4,20 @@ The store is a folder: keys.txt has the image key of each row, features.npy is (
 that is missing or no picture is listed in unreadable.tsv and has a zero row, which counts as no image. An interrupted
 run continues when the same command is given again.
 
+  visual-grounding extract --images flickr30k/ --backbone resnet50 --out features/f30k --dry-run
   visual-grounding extract --images flickr30k/ --backbone resnet50 --out features/f30k
+  visual-grounding extract --images 'shards/train-{0000..0099}.tar' --backbone resnet50 --out features/web
+  visual-grounding extract --images 'data/*.parquet' --key-column id --backbone resnet50 --out features/hub
 """
 
 import argparse
 
+from .image_source import add_image_source, open_image_source
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
-    parser.add_argument(
-        "--images",
-        required=True,
-        metavar="SOURCE",
-        help="a folder (with its sub-folders; key = relative path), an uncompressed tar (key = member name), "
-        "or a .txt list (one path a line, relative to the list's folder; key = the line)",
-    )
+    add_image_source(parser)
     parser.add_argument(
         "--backbone", required=True, metavar="NAME", help="resnet50, resnext101_32x8d, efficientnet_b0, …"
     )
@@ -47,6 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workers", type=int, metavar="N", help="threads that read and decode (default: one per core)")
     parser.add_argument("--strict", action="store_true", help="stop at the first unreadable image")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check everything, measure one batch, say what a run would take in time and disk, and write nothing "
+        "(weights that have to be downloaded are); exit status 2 where the disk doesn't suffice",
+    )
     parser.add_argument("--out", required=True, metavar="DIR", help="the feature store to make")
 
 
@@ -54,18 +59,20 @@ def run(args: argparse.Namespace) -> None:
     """Extract, and say what came out."""
     from ..features.backbones import load_backbone
     from ..features.extraction import Pooling, extract
-    from ..features.images import open_images
+    from ..features.rehearsal import rehearse
 
-    images = open_images(args.images)
-    summary = extract(
-        images,
-        load_backbone(args.backbone, args.weights, args.image_size, args.seed),
-        args.out,
-        pooling=Pooling(args.pool, args.grid),
-        device=args.device,
-        batch_size=args.batch_size,
-        shard_size=args.shard_size,
-        workers=args.workers,
-        strict=args.strict,
-    )
-    print(summary.describe(args.out))
+    images = open_image_source(args)
+    backbone = load_backbone(args.backbone, args.weights, args.image_size, args.seed)
+    choices = {
+        "pooling": Pooling(args.pool, args.grid),
+        "device": args.device,
+        "batch_size": args.batch_size,
+        "shard_size": args.shard_size,
+        "workers": args.workers,
+    }
+    if args.dry_run:
+        rehearsal = rehearse(images, backbone, args.out, **choices)
+        print(rehearsal.describe())
+        rehearsal.check_disk()
+    else:
+        print(extract(images, backbone, args.out, strict=args.strict, **choices).describe(args.out))

@@ -8,6 +8,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from .image_source import add_image_source, open_image_source
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `report`."""
@@ -16,9 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--image-features", required=True, metavar="DIR", help="the feature store that the ids refer to"
     )
-    parser.add_argument(
-        "--images", required=True, metavar="SOURCE", help="the pictures: what the store was extracted from"
-    )
+    add_image_source(parser, "the pictures, what the store was extracted from: ")
     parser.add_argument(
         "--output",
         action="append",
@@ -41,13 +41,12 @@ def run(args: argparse.Namespace) -> None:
     from ..analysis.hypotheses import read_hypotheses
     from ..analysis.report import ReportRow, ReportSection, images_of_sentences, write_report
     from ..errors import InputError
-    from ..features.images import open_images
     from ..features.store import FeatureStore
     from ..retrieval.image_ids import ImageIds
     from ..text.lines import read_lines, sha256_of_lines
 
     text = read_lines(args.text)
-    ids, store, images = ImageIds(args.image_ids), FeatureStore(args.image_features), open_images(args.images)
+    ids, store, images = ImageIds(args.image_ids), FeatureStore(args.image_features), open_image_source(args)
     ids.check_against(store)
     ids.check_lines(len(text), args.text)
     if ids.text_sha256 not in (None, sha256_of_lines(text)):

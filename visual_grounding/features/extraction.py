@@ -4,16 +4,17 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch.nn.functional import adaptive_avg_pool2d
-from tqdm import tqdm
 
 from ..devices import choose_device
 from ..errors import InputError
+from ..progress import progress_bar
 from ..storage.signature import signature
 from .backbones import Backbone
 from .images import ImageSource, UnreadableImage, read_image
@@ -51,6 +52,80 @@ class Pooling(NamedTuple):
 MEAN = Pooling()
 
 
+@dataclass(frozen=True)
+class Preparation:
+    """An extraction but for its output: every choice is checked, and the network is on its device.
+
+    Attributes:
+        shape: R and F.
+        plan: what decides the features.
+        seen: what the signature says.
+    """
+
+    images: ImageSource
+    backbone: Backbone
+    pooling: Pooling
+    place: torch.device
+    shape: tuple[int, int]
+    plan: dict[str, Any]
+    seen: dict[str, Any]
+    batch_size: int
+    threads: int
+
+    def load(self, row: int) -> np.ndarray | str:
+        """Pixels of one image, or why there are none."""
+        try:
+            return self.backbone.preprocessing.pixels(read_image(self.images, row))
+        except UnreadableImage as reason:
+            return str(reason)
+
+    def regions(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Features of a batch.
+
+        Shapes:
+            pixels: (B, crop, crop, 3) uint8, on the CPU
+            returns: (B, R, F) on the device
+        """
+        return self.pooling.regions(_forward(self.backbone, pixels, self.place))
+
+
+def prepare(
+    images: ImageSource,
+    backbone: Backbone,
+    pooling: Pooling = MEAN,
+    device: str | None = None,
+    batch_size: int = 64,
+    workers: int | None = None,
+) -> Preparation:
+    """Check every choice and put the network on its device; nothing is written.
+
+    Raises:
+        InputError: a choice that doesn't fit the network or the machine.
+    """
+    for name, value in (("--batch-size", batch_size), ("--workers", 1 if workers is None else workers)):
+        if value < 1:
+            raise InputError(f"{name} should be 1 or more, but is {value}.")
+    place = choose_device(device)
+    backbone.network.to(place)
+    features, side = _map_size(backbone, place)
+    regions = _count_regions(pooling, side, backbone.name)
+    choices = {
+        "backbone": backbone.name,
+        "weights": backbone.weights,
+        "preprocessing": backbone.preprocessing.as_plan(),
+        "pool": pooling.kind,
+        "grid": pooling.grid,
+    }
+    plan = {**choices, "images": images.fingerprint, "device": place.type, "batch_size": batch_size}
+    seen = {
+        "images": len(images.keys),
+        **choices,
+        "preprocessing": f"{backbone.preprocessing.resize}/{backbone.preprocessing.crop}",
+    }
+    shape = (regions, features)
+    return Preparation(images, backbone, pooling, place, shape, plan, seen, batch_size, workers or _cores())
+
+
 def extract(
     images: ImageSource,
     backbone: Backbone,
@@ -76,50 +151,23 @@ def extract(
         InputError: a choice that doesn't fit the network or the machine, features that aren't finite, an output that
             exists or can't be written, no readable image at all.
     """
-    for name, value in (("--batch-size", batch_size), ("--workers", 1 if workers is None else workers)):
-        if value < 1:
-            raise InputError(f"{name} should be 1 or more, but is {value}.")
-    place = choose_device(device)
-    backbone.network.to(place)
-    features, side = _map_size(backbone, place)
-    regions = _count_regions(pooling, side, backbone.name)
-    choices = {
-        "backbone": backbone.name,
-        "weights": backbone.weights,
-        "preprocessing": backbone.preprocessing.as_plan(),
-        "pool": pooling.kind,
-        "grid": pooling.grid,
-    }
-    plan = {**choices, "images": images.fingerprint, "device": place.type, "batch_size": batch_size}
-    writer = StoreWriter(out, images.keys, regions, features, plan, shard_size, strict)
+    job = prepare(images, backbone, pooling, device, batch_size, workers)
+    writer = StoreWriter(out, images.keys, *job.shape, job.plan, shard_size, strict)
     shards = list(writer.missing())
-
-    def load(row: int) -> np.ndarray | str:
-        try:
-            return backbone.preprocessing.pixels(read_image(images, row))
-        except UnreadableImage as reason:
-            return str(reason)
-
     rows = (row for shard in shards for row in range(shard.start, shard.stop))
-    threads = workers or _cores()
     missing = sum(shard.stop - shard.start for shard in shards)
-    with tqdm(total=len(images.keys), initial=len(images.keys) - missing, unit="image", disable=not shards) as progress:
-        loaded = map_ahead(load, rows, threads, ahead=2 * batch_size + threads)
+    with progress_bar(len(images.keys), len(images.keys) - missing, "images", shown=bool(shards)) as progress:
+        loaded = map_ahead(job.load, rows, job.threads, ahead=2 * batch_size + job.threads)
         for shard in shards:
             unreadable: dict[int, str] = {}
             batches = []  # left on the device until the shard is whole, so that collecting the next doesn't wait for it
             for start in range(shard.start, shard.stop, batch_size):
                 stop = min(start + batch_size, shard.stop)
-                pixels = _batch(loaded, start, stop, backbone.preprocessing.crop, unreadable, place.type == "cuda")
-                batches.append(pooling.regions(_forward(backbone, pixels, place)))
+                pixels = _batch(loaded, start, stop, backbone.preprocessing.crop, unreadable, job.place.type == "cuda")
+                batches.append(job.regions(pixels))
                 progress.update(stop - start)
             writer.write(shard, torch.cat(batches).cpu().numpy(), unreadable)
-    seen = {
-        "images": len(images.keys),
-        **choices,
-        "preprocessing": f"{backbone.preprocessing.resize}/{backbone.preprocessing.crop}",
-    }
-    return writer.publish(signature("extract", **seen))
+    return writer.publish(signature("extract", **job.seen))
 
 
 def map_ahead(function: Callable[[Item], Result], items: Iterable[Item], threads: int, ahead: int) -> Iterator[Result]:

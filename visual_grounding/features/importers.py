@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from tqdm import tqdm
 
 from ..errors import InputError
+from ..progress import progress_bar
 from ..storage.signature import signature
 from ..text.lines import read_lines
 from .array_files import TORCH_SUFFIXES, UnreadableArray, as_numpy, check_float, map_array, read_array, sample_digest
@@ -222,7 +222,7 @@ def import_features(
     writer = StoreWriter(out, source.keys, source.regions, source.size, plan, shard_size, strict)
     shards = list(writer.missing())
     done = len(source.keys) - sum(shard.stop - shard.start for shard in shards)
-    with tqdm(total=len(source.keys), initial=done, unit="image", disable=not shards) as progress:
+    with progress_bar(len(source.keys), done, "images", shown=bool(shards)) as progress:
         for shard in shards:
             features, unreadable = source.block(shard.start, shard.stop)
             if normalise == "l2":

@@ -65,8 +65,7 @@ class StoreWriter:
         shard_size: int,
         strict: bool = False,
     ) -> None:
-        if shard_size < 1:
-            raise InputError(f"--shard-size should be 1 image or more, but is {shard_size}.")
+        check_shard_size(shard_size)
         self.keys = keys
         self.shape = (regions, size)
         self.strict = strict
@@ -74,7 +73,7 @@ class StoreWriter:
         self._artefact = ShardedArtefact(
             out,
             FEATURE_STORE,
-            {**plan, "keys_sha256": self._keys_sha256, "regions": regions, "size": size},
+            store_plan(plan, self._keys_sha256, regions, size),
             rows=len(keys),
             shard_size=shard_size,
             arrays={"features": ((regions, size), "float16")},
@@ -130,7 +129,7 @@ class StoreWriter:
         if unreadable:
             self._artefact.add_lines(UNREADABLE, (f"{key}\t{reason}" for key, reason in unreadable))
         summary = StoreSummary(images, *self.shape, len(unreadable), zero)
-        self._artefact.publish({**summary._asdict(), "keys_sha256": self._keys_sha256, "signature": signature})
+        self._artefact.publish(store_meta(summary, self._keys_sha256, signature))
         return summary
 
     def _listed(self) -> list[tuple[str, str]]:
@@ -144,6 +143,26 @@ class StoreWriter:
         if self.strict and unreadable:
             key, reason = unreadable[0]
             raise InputError(f"{key} is unreadable ({reason}), and --strict allows no such image.")
+
+
+def check_shard_size(shard_size: int) -> None:
+    """Refuse an absurd size.
+
+    Raises:
+        InputError: it is less than one image.
+    """
+    if shard_size < 1:
+        raise InputError(f"--shard-size should be 1 image or more, but is {shard_size}.")
+
+
+def store_plan(plan: dict[str, Any], keys_sha256: str, regions: int, size: int) -> dict[str, Any]:
+    """What decides a store's bytes, from what decides its features."""
+    return {**plan, "keys_sha256": keys_sha256, "regions": regions, "size": size}
+
+
+def store_meta(summary: StoreSummary, keys_sha256: str, signature: str) -> dict[str, Any]:
+    """What `meta.json` says about a store, beside its plan."""
+    return {**summary._asdict(), "keys_sha256": keys_sha256, "signature": signature}
 
 
 def to_float16(features: np.ndarray, keys: Sequence[str], first_row: int) -> np.ndarray:

@@ -20,12 +20,16 @@ def sha256_of_file(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def json_text(content: dict[str, Any]) -> str:
+    """JSON as artefacts have it."""
+    return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write and flush to disk, so that a file that exists is whole: it appears under its name by one rename."""
     temporary = path.with_name(path.name + ".tmp")
     with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(content, file, indent=2, sort_keys=True, ensure_ascii=False)
-        file.write("\n")
+        file.write(json_text(content))
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -88,11 +88,7 @@ class ShardedArtefact:
         return True
 
     def _refuse_other_plan(self, previous: dict[str, Any], place: Path) -> None:
-        now = {"format": self.format, **self.plan}
-        names = sorted(name for name in previous.keys() | now.keys() if previous.get(name) != now.get(name))
-        if names:
-            changes = "; ".join(f"{name} was {previous.get(name)!r}, now {now.get(name)!r}" for name in names)
-            raise InputError(f"{place} was made with other choices ({changes}). Choose another --out, or delete it.")
+        refuse_other_plan(previous, {"format": self.format, **self.plan}, place)
 
     def _continues(self) -> bool:
         """Whether an earlier run of the same plan left something to continue."""
@@ -136,8 +132,7 @@ class ShardedArtefact:
 
     def shards(self) -> Iterator[Shard]:
         """All shards, in order."""
-        for number, start in enumerate(range(0, self.rows, self.shard_size)):
-            yield Shard(number, start, min(start + self.shard_size, self.rows))
+        return shards_of(self.rows, self.shard_size)
 
     def missing(self) -> Iterator[Shard]:
         """The shards still to be written, in order."""
@@ -204,3 +199,21 @@ class ShardedArtefact:
         except OSError as error:
             raise self._unwritable(self.out, error) from error
         shutil.rmtree(self.partial, ignore_errors=True)  # it is published; the rest can't make it wrong
+
+
+def shards_of(rows: int, shard_size: int) -> Iterator[Shard]:
+    """Cut rows into shards."""
+    for number, start in enumerate(range(0, rows, shard_size)):
+        yield Shard(number, start, min(start + shard_size, rows))
+
+
+def refuse_other_plan(previous: dict[str, Any], now: dict[str, Any], place: Path) -> None:
+    """Keep what was made by other choices from being mixed with, or taken for, what is asked for now.
+
+    Raises:
+        InputError: the plans differ, with each choice that does.
+    """
+    names = sorted(name for name in previous.keys() | now.keys() if previous.get(name) != now.get(name))
+    if names:
+        changes = "; ".join(f"{name} was {previous.get(name)!r}, now {now.get(name)!r}" for name in names)
+        raise InputError(f"{place} was made with other choices ({changes}). Choose another --out, or delete it.")

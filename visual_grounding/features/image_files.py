@@ -1,0 +1,54 @@
+"""Images that are files of their own: a folder, or a list of paths."""
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ..text.lines import read_lines
+from .image_keys import fingerprint_of, is_image_name
+
+
+class ImageFiles:
+    """Images that are files of their own; see `ImageSource`."""
+
+    def __init__(self, keys: list[str], paths: list[Path]) -> None:
+        self.keys: Sequence[str] = keys
+        self._paths = paths
+        self.fingerprint = fingerprint_of(zip(keys, map(_size_of, paths), strict=True))
+
+    def read(self, row: int) -> bytes:
+        """The bytes of one image file."""
+        return self._paths[row].read_bytes()
+
+
+def images_below(folder: Path) -> ImageFiles:
+    """All images of a folder and its sub-folders, hidden ones apart; key = path relative to it, sorted."""
+    keys = sorted(_names_below(folder))
+    return ImageFiles(keys, [folder / key for key in keys])
+
+
+def listed_images(path: Path) -> ImageFiles:
+    """One path a line, absolute or relative to the list's folder; key = the line, whether the file exists or not.
+
+    Raises:
+        InputError: the list can't be read.
+    """
+    keys = read_lines(path)
+    return ImageFiles(keys, [path.parent / key for key in keys])
+
+
+def _names_below(folder: Path) -> Iterable[str]:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if is_image_name(name):
+                yield os.path.relpath(os.path.join(parent, name), folder)
+
+
+def _size_of(path: Path) -> int:
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return -1
+    return status.st_size if stat.S_ISREG(status.st_mode) else -1

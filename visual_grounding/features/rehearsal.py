@@ -1,0 +1,200 @@
+"""`extract --dry-run`: check all that can be checked, measure a few images, and say what a run would take."""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ..errors import InputError
+from ..storage.outlook import Outlook, array_bytes, look_ahead, meta_bytes
+from ..storage.signature import signature
+from ..text.lines import sha256_of_lines
+from .backbones import Backbone
+from .extraction import MEAN, Pooling, map_ahead, prepare
+from .images import ImageSource
+from .store import FEATURE_STORE
+from .store_writer import StoreSummary, check_shard_size, store_meta, store_plan
+
+
+class Pace(NamedTuple):
+    """What a few images took.
+
+    Attributes:
+        images: how many they were.
+        load_seconds: for each, reading, decoding and resizing, by all threads together.
+        forward_seconds: for each, the network.
+        unreadable: reasons of those that are.
+    """
+
+    images: int
+    load_seconds: float
+    forward_seconds: float
+    unreadable: list[str]
+
+    def seconds(self, images: int, overlapped: bool) -> float:
+        """How long a collection takes.
+
+        Args:
+            overlapped: decoding and network have processors of their own (CUDA): the slower one counts. On a CPU they
+                share the cores: both count.
+
+        >>> Pace(10, 0.25, 0.5, []).seconds(100, overlapped=True)
+        50.0
+        >>> Pace(10, 0.25, 0.5, []).seconds(100, overlapped=False)
+        75.0
+        """
+        parts = (self.load_seconds, self.forward_seconds)
+        return images * (max(parts) if overlapped else sum(parts))
+
+
+class Rehearsal(NamedTuple):
+    """What a run would make and take. `size` is of the finished store, if every image is readable."""
+
+    out: Path
+    images: int
+    first_key: str
+    shape: tuple[int, int, int]
+    size: int
+    outlook: Outlook
+    device: str
+    pace: Pace | None
+    seconds: float
+
+    def describe(self) -> str:
+        """A few lines for whoever ran the command."""
+        shape = ", ".join(map(str, self.shape))
+        lines = [
+            ("images", f"{self.images}, the first is {self.first_key}"),
+            ("output", f"{self.out}: ({shape}) float16, {readable_size(self.size)}"),
+            ("disk", f"{readable_size(self.outlook.free)} free"),
+        ]
+        left = self.images_left
+        if self.outlook.finished:
+            lines.append(("state", "finished already by the same command; a run would do nothing"))
+        elif left < self.images or self.outlook.claimed:
+            lines.append(("state", f"interrupted; a run would continue: {self.images - left} images done, {left} left"))
+        else:
+            lines.append(("state", "nothing there yet"))
+        if self.pace is not None:
+            count, unreadable = self.pace.images, self.pace.unreadable
+            load, forward = (1 / max(part, 1e-9) for part in (self.pace.load_seconds, self.pace.forward_seconds))
+            speed = f"reading and decoding {load:.1f} images/s, the network on {self.device} {forward:.1f} images/s"
+            lines.append(("speed", f"{speed}, by {count} images"))
+            lines.append(("time", f"about {readable_time(self.seconds)}"))
+            if unreadable:
+                lines.append(("unreadable", f"{len(unreadable)} of these {count}; the first: {unreadable[0]}"))
+        return "\n".join(f"{name:11}{what}" for name, what in lines) + "\nNothing was written."
+
+    @property
+    def images_left(self) -> int:
+        """Images that a run would still have to do."""
+        return sum(shard.stop - shard.start for shard in self.outlook.missing)
+
+    def check_disk(self) -> None:
+        """Refuse a run that would fill the disk.
+
+        Raises:
+            InputError: with the bytes needed and free.
+        """
+        lacking = self.outlook.lacking(self.size)
+        if lacking:
+            raise InputError(
+                f"{self.out} needs {readable_size(self.outlook.free + lacking)}, but the disk has "
+                f"{readable_size(self.outlook.free)} free. Free {readable_size(lacking)}, or choose another --out."
+            )
+
+
+def rehearse(
+    images: ImageSource,
+    backbone: Backbone,
+    out: str | Path,
+    pooling: Pooling = MEAN,
+    device: str | None = None,
+    batch_size: int = 64,
+    shard_size: int = 1024,
+    workers: int | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Rehearsal:
+    """Find out what `extract` with the same arguments would do. One batch is measured; nothing is written.
+
+    Raises:
+        InputError: as `extract`, as far as that can be known before.
+    """
+    job = prepare(images, backbone, pooling, device, batch_size, workers)
+    check_shard_size(shard_size)
+    count, (regions, size) = len(images.keys), job.shape
+    digest = sha256_of_lines(list(images.keys))
+    plan = store_plan(job.plan, digest, regions, size)
+    outlook = look_ahead(out, FEATURE_STORE, plan, count, shard_size)
+    meta = store_meta(StoreSummary(count, regions, size, 0, 0), digest, signature("extract", **job.seen))
+    total = (
+        array_bytes((count, regions, size), "float16")
+        + sum(len(key.encode()) + 1 for key in images.keys)
+        + meta_bytes(FEATURE_STORE, plan, count, shard_size, meta)
+    )
+    pace, seconds = None, 0.0
+    if outlook.missing:
+        shard = outlook.missing[len(outlook.missing) // 2]
+        rows = range(shard.start, min(shard.stop, shard.start + batch_size))
+        pace = measure(job.load, job.regions, rows, job.threads, clock)
+        left = sum(shard.stop - shard.start for shard in outlook.missing)
+        seconds = pace.seconds(left, overlapped=job.place.type == "cuda")
+    return Rehearsal(
+        Path(out), count, images.keys[0], (count, regions, size), total, outlook, str(job.place), pace, seconds
+    )
+
+
+def measure(
+    load: Callable[[int], np.ndarray | str],
+    regions: Callable[[torch.Tensor], torch.Tensor],
+    rows: Iterable[int],
+    threads: int,
+    clock: Callable[[], float],
+) -> Pace:
+    """Time both halves of the work on a batch.
+
+    Args:
+        load: row -> pixels (H, W, 3) uint8, or why there are none.
+        regions: pixels (B, H, W, 3) -> features, on the device.
+    """
+    started = clock()
+    loaded = list(map_ahead(load, rows, threads, ahead=2 * threads))
+    load_seconds = (clock() - started) / len(loaded)
+    readable = [image for image in loaded if not isinstance(image, str)]
+    forward_seconds = 0.0
+    if readable:
+        # As large as the real batches, so that memory is tried too.
+        pixels = torch.from_numpy(np.stack([readable[place % len(readable)] for place in range(len(loaded))]))
+        regions(pixels).cpu()  # the first time a network allocates memory and chooses its algorithms
+        started = clock()
+        regions(pixels).cpu()  # waits for the device
+        forward_seconds = (clock() - started) / len(pixels)
+    return Pace(len(loaded), load_seconds, forward_seconds, [image for image in loaded if isinstance(image, str)])
+
+
+def readable_size(count: int) -> str:
+    """Bytes for a person.
+
+    >>> readable_size(999), readable_size(1536), readable_size(5 * 2**30)
+    ('999 bytes', '1.5 KiB', '5.0 GiB')
+    """
+    if count < 1024:
+        return f"{count} bytes"
+    power = min((count.bit_length() - 1) // 10, 5)
+    return f"{count / 1024**power:.1f} {'KMGTP'[power - 1]}iB"
+
+
+def readable_time(seconds: float) -> str:
+    """A duration for a person, by its two largest units.
+
+    >>> readable_time(0.2), readable_time(75), readable_time(4000), readable_time(200_000)
+    ('1 s', '1 min 15 s', '1 h 6 min', '2 d 7 h')
+    """
+    whole = max(1, round(seconds))
+    for unit, next_unit, length, next_length in (("d", "h", 86400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1)):
+        if whole >= length:
+            return f"{whole // length} {unit} {whole % length // next_length} {next_unit}"
+    return f"{whole} s"
