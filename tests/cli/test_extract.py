@@ -35,7 +35,7 @@ def test_extract_writes_a_store_and_says_what_is_in_it(
     assert store.features.shape == (4, 4, 512)
     assert list(store.keys()) == ["0.jpg", "1.jpg", "2.jpg", "broken.jpg"]
     assert store.signature.startswith(
-        "extract|images:4|backbone:resnet18|weights:random-1|preprocessing:73/64|pool:grid|grid:2|version:"
+        "extract|images:4|backbone:resnet18|weights:random-1|preprocessing:73/64|pool:grid|grid:2|precision:float32|version:"
     )
     out, err = capsys.readouterr()
     assert "store: 4 images, 4 regions of 512 numbers each." in out
