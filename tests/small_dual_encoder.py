@@ -19,13 +19,16 @@ def _clip_tokenizer(folder: Path, limit: int) -> tuple[int, int]:
     return len(pieces), vocabulary["<|endoftext|>"]
 
 
-def _siglip_tokenizer(folder: Path, limit: int) -> tuple[int, int]:
-    """Pieces and a closing symbol, which is also the padding, and no mask: as SigLIP's own."""
+def _siglip_tokenizer(folder: Path, limit: int, masks: bool) -> tuple[int, int]:
+    """Pieces and a closing symbol, which is also the padding, and no mask: as SigLIP's own.
+
+    `masks`: padding is a symbol of its own and is masked, as by the tokenizer that transformers makes for SigLIP 2.
+    """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
     words = sorted({word for sentence in SENTENCES for word in sentence.lower().split()})
-    vocabulary = {piece: number for number, piece in enumerate(["<unk>", "</s>", *words])}
+    vocabulary = {piece: number for number, piece in enumerate(["<unk>", "</s>", "<pad>", *words])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -34,15 +37,20 @@ def _siglip_tokenizer(folder: Path, limit: int) -> tuple[int, int]:
         tokenizer_object=tokenizer,
         unk_token="<unk>",
         eos_token="</s>",
-        pad_token="</s>",
+        pad_token="<pad>" if masks else "</s>",
+        padding_side="left" if masks else "right",
         model_max_length=limit,
-        model_input_names=["input_ids"],
+        model_input_names=["input_ids", "attention_mask"] if masks else ["input_ids"],
     ).save_pretrained(folder)
     return len(vocabulary), 1
 
 
 def make_dual_encoder(folder: Path, family: str, seed: int = 0, image_size: int = 32) -> Path:
-    """A dual encoder with two layers a tower, 8x8 patches, and texts of up to 16 tokens."""
+    """A dual encoder with two layers a tower, 8x8 patches, and texts of up to 16 tokens.
+
+    Args:
+        family: clip, siglip, or siglip2: a siglip with another tokenizer.
+    """
     from transformers import (
         CLIPConfig,
         CLIPImageProcessor,
@@ -65,7 +73,7 @@ def make_dual_encoder(folder: Path, family: str, seed: int = 0, image_size: int 
             size={"shortest_edge": image_size}, crop_size={"height": image_size, "width": image_size}
         )
     else:
-        size, end = _siglip_tokenizer(folder, 16)
+        size, end = _siglip_tokenizer(folder, 16, masks=family == "siglip2")
         text_config = {**text, "vocab_size": size, "eos_token_id": end, "bos_token_id": end, "pad_token_id": end}
         model = SiglipModel(SiglipConfig(text_config=text_config, vision_config=image))
         processor = SiglipImageProcessor(size={"height": image_size, "width": image_size}, resample=2)

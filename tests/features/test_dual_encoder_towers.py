@@ -174,7 +174,7 @@ def test_name_that_is_not_here_says_what_to_copy(monkeypatch: pytest.MonkeyPatch
         load_backbone("clip:openai/clip-vit-base-patch23")
     message = str(caught.value)
     assert "openai/clip-vit-base-patch23: config.json can't be loaded" in message
-    assert "Did you mean openai/clip-vit-base-patch32" in message
+    assert "There is no such folder here. Did you mean openai/clip-vit-base-patch32" in message
     assert "hf download openai/clip-vit-base-patch23 --local-dir FOLDER" in message and "give FOLDER instead" in message
     with pytest.raises(InputError, match=r"--weights w\.pth should be a folder with config\.json.*no such folder"):
         load_backbone("clip:openai/clip-vit-base-patch32", "w.pth")

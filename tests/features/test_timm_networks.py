@@ -13,7 +13,7 @@ from torch import nn
 
 from visual_grounding.errors import InputError
 from visual_grounding.features.backbones import Backbone, load_backbone
-from visual_grounding.features.backbones.timm_networks import _Map, preprocessing_of
+from visual_grounding.features.backbones.timm_networks import _Map, _Own, preprocessing_of
 from visual_grounding.features.extraction import Pooling, extract
 from visual_grounding.features.images import UnreadableImage, open_images
 
@@ -121,12 +121,46 @@ def test_tokens_lie_where_their_patches_lie() -> None:
     model = Tokens()
     with pytest.raises(InputError, match=r"--backbone timm:x should give a map .* but gives \(1, 8, 1\)\. Give --pool"):
         _Map(model, "timm:x")(tokens)
+    assert _Map(model, "timm:x")(torch.arange(11.0).reshape(1, 11, 1)).tolist() == [
+        [[[2, 3, 4], [5, 6, 7], [8, 9, 10]]]
+    ]
+    with pytest.raises(InputError, match=r"but gives \(1, 3, 1\)"):  # one token more than the prefix is no map
+        _Map(model, "timm:x")(tokens[:, :3])
     model.patch_embed = nn.Module()
     model.patch_embed.grid_size = (2, 3)
     assert _Map(model, "timm:x")(tokens).tolist() == [[[[2, 3, 4], [5, 6, 7]]]]
     model.forward_features = lambda images: (images, images)
     with pytest.raises(InputError, match=r"but gives tuple"):
         _Map(model, "timm:x")(tokens)
+
+
+@pytest.mark.slow
+def test_every_kind_of_network_gives_a_map_of_its_features_or_says_that_it_has_none() -> None:
+    maps = {
+        "beit_base_patch16_224": 14, "botnet26t_256": 8, "convit_small": 14, "convmixer_768_32": 32,
+        "convnext_atto": 7, "cs3darknet_focus_l": 8, "deit3_small_patch16_224": 14, "dla34": 7, "edgenext_small": 8,
+        "efficientformer_l1": 7, "eva02_small_patch14_224": 16, "gmixer_12_224": 14, "hiera_small_224": 7,
+        "inception_v3": 8, "levit_128": 4, "mambaout_femto": 7, "mobilevit_xxs": 8, "mvitv2_small": 7, "nest_small": 14,
+        "nf_regnet_b0": 6, "pvt_v2_b0": 7, "resnet10t": 6, "swin_tiny_patch4_window7_224": 7,
+        "swinv2_cr_tiny_ns_224": 7, "tf_efficientnet_b1": 8, "vit_tiny_patch16_224": 14, "vit_tiny_r_s16_p8_224": 7,
+    }  # fmt: skip
+    for name, side in maps.items():
+        with torch.device("meta"):
+            model = timm.create_model(name).eval()
+            images = torch.empty(2, *timm.data.resolve_model_data_config(model)["input_size"])
+        with torch.no_grad():
+            assert _Map(model, name)(images).shape == (2, model.num_features, side, side), name
+            assert _Own(model)(images).shape == (2, model.head_hidden_size), name
+    for name, given in {
+        "coat_lite_mini": r"\(2, 50, 512\)",
+        "pit_ti_224": r"\(2, 1, 256\)",
+        "crossvit_9_240": "list",
+    }.items():
+        with torch.device("meta"):
+            model = timm.create_model(name).eval()
+            images = torch.empty(2, *timm.data.resolve_model_data_config(model)["input_size"])
+        with torch.no_grad(), pytest.raises(InputError, match=f"--backbone {name} should give a map .* gives {given}"):
+            _Map(model, name)(images)
 
 
 def test_another_image_size_resamples_the_positions_as_timm_does(tmp_path: Path) -> None:

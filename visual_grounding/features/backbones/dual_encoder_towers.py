@@ -82,7 +82,7 @@ def load_image_tower(full_name: str, weights: str | None, image_size: int | None
         label = f"random-{seed}"
     else:
         model = load_tower(FAMILIES[family].image_tower, source)
-        label = f"sha256-{sha256_of_state(model)}"
+        label = f"sha256-{sha256_of_state(model, prefix='vision_model.')}"
     model.eval()
     side = vision.image_size if image_size is None else image_size
     if side % vision.patch_size:
@@ -196,8 +196,9 @@ def load_pretrained_part(auto_class: Any, source: str, what: str, **options: Any
             way = f"It should be a folder with {files}, as `hf download NAME --local-dir FOLDER` makes it."
         else:
             close = [match for match in get_close_matches(source, _EXAMPLES, n=2, cutoff=0.6) if match != source]
+            meant = f" Did you mean {' or '.join(close)}?" if close else ""
             way = (
-                f"{'Did you mean ' + ' or '.join(close) + '? ' if close else ''}Offline, run "
+                f"There is no such folder here.{meant} Offline, run "
                 f"`hf download {source} --local-dir FOLDER` where there is a network, copy FOLDER here, and give FOLDER"
                 " instead of the name."
             )

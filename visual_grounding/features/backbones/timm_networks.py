@@ -99,13 +99,13 @@ class _Map(nn.Module):
         InputError: what comes out is neither a map nor a square of tokens.
     """
 
-    def __init__(self, model: nn.Module, name: str) -> None:
+    def __init__(self, model: Any, name: str) -> None:
         super().__init__()
-        self.model = model
+        self.model: Any = model
         self.name = name
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        found: Any = self.model.forward_features(images)  # type: ignore[operator]
+        found: Any = self.model.forward_features(images)
         if isinstance(found, torch.Tensor) and found.dim() == 4:
             last = str(getattr(self.model, "output_fmt", "NCHW")) == "NHWC"
             return found.permute(0, 3, 1, 2) if last else found
@@ -125,7 +125,8 @@ class _Map(nn.Module):
             grid = getattr(getattr(self.model, part, None), "grid_size", None)
             if grid is not None and grid[0] * grid[1] == tokens:
                 return grid[0], grid[1]
-        return math.isqrt(tokens), math.isqrt(tokens)
+        side = math.isqrt(tokens) if tokens > 1 else 0  # a single token is PiT's class token, not a map
+        return side, side
 
 
 class _Own(nn.Module):
@@ -136,13 +137,13 @@ class _Own(nn.Module):
         returns: (B, E)
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
-        self.model = model
+        self.model: Any = model
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        features = self.model.forward_features(images)  # type: ignore[operator]
-        return self.model.forward_head(features, pre_logits=True).flatten(1)  # type: ignore[operator]
+        features = self.model.forward_features(images)
+        return self.model.forward_head(features, pre_logits=True).flatten(1)
 
 
 def _checked_name(full_name: str, weights: str | None) -> str:
@@ -192,7 +193,7 @@ def _read_folder(folder: Path, architecture: str) -> tuple[Path, dict[str, Any]]
     return file, {key: value for key, value in overlay.items() if key in _DATA and value is not None}
 
 
-def _size_flag(name: str, image_size: int | None, overlay: dict[str, Any]) -> dict[str, int]:
+def _size_flag(name: str, image_size: int | None, overlay: dict[str, Any]) -> dict[str, Any]:
     """What to tell a network that is built for one size; others take any."""
     import timm
 
@@ -201,20 +202,18 @@ def _size_flag(name: str, image_size: int | None, overlay: dict[str, Any]) -> di
     return {"img_size": image_size} if image_size is not None and fixed else {}
 
 
-def _check_size(model: nn.Module, full_name: str, image_size: int) -> None:
+def _check_size(model: Any, full_name: str, image_size: int) -> None:
     """Some networks find out only at work that a size isn't a multiple of their patches or windows."""
     try:
         with torch.no_grad():
-            model.forward_features(torch.zeros(1, 3, image_size, image_size))  # type: ignore[operator]
+            model.forward_features(torch.zeros(1, 3, image_size, image_size))
     except (AssertionError, RuntimeError, ValueError) as error:
         raise InputError(
             f"--image-size {image_size} doesn't suit --backbone {full_name}: {first_line(error)}"
         ) from error
 
 
-def _create(
-    name: str, weights: str | None, file: Path | None, overlay: dict[str, Any], sizes: dict[str, int]
-) -> nn.Module:
+def _create(name: str, weights: str | None, file: Path | None, overlay: dict[str, Any], sizes: dict[str, Any]) -> Any:
     """Build the network with its weights."""
     if weights == "none" or (file and not sizes):
         model = _build(name, False, overlay, sizes)
@@ -228,8 +227,8 @@ def _create(
 
 
 def _build(
-    name: str, pretrained: bool, overlay: dict[str, Any], sizes: dict[str, int], origin: str | None = None
-) -> nn.Module:
+    name: str, pretrained: bool, overlay: dict[str, Any], sizes: dict[str, Any], origin: str | None = None
+) -> Any:
     import timm
 
     try:
@@ -254,5 +253,5 @@ def _build(
         ) from error
 
 
-def _at(sizes: dict[str, int]) -> str:
+def _at(sizes: dict[str, Any]) -> str:
     return f"at --image-size {sizes['img_size']}" if sizes else "as asked"

@@ -72,10 +72,14 @@ def load_strictly(model: nn.Module, state: dict[str, torch.Tensor], origin: Path
     model.load_state_dict(state, strict=not any(key not in found for key in expected))
 
 
-def sha256_of_state(model: nn.Module) -> str:
-    """Digest of a network's weights, names and shapes: the same from whatever file or place they were loaded."""
+def sha256_of_state(model: nn.Module, prefix: str = "") -> str:
+    """Digest of a network's weights, names and shapes: the same from whatever file or place they were loaded.
+
+    Args:
+        prefix: of some names, left out, because not every version of a library has it.
+    """
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in sorted((name.removeprefix(prefix), tensor) for name, tensor in model.state_dict().items()):
         digest.update(f"{name}\t{tensor.dtype}\t{tuple(tensor.shape)}\n".encode())
         digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
