@@ -180,6 +180,8 @@ def test_name_that_is_not_here_says_what_to_copy(monkeypatch: pytest.MonkeyPatch
         load_backbone("clip:openai/clip-vit-base-patch32", "w.pth")
     with pytest.raises(InputError, match=r"is unknown\. Did you mean clip:openai/clip-vit-base-patch32\?"):
         load_backbone("openai/clip-vit-base-patch32")
+    with pytest.raises(InputError, match=r"is unknown\. Did you mean clip:google/siglip-base-patch16-224\?"):
+        load_backbone("siglip:google/siglip-base-patch16-224")
 
 
 def test_too_thin_picture_is_unreadable(tmp_path: Path) -> None:

@@ -252,7 +252,11 @@ def test_memory_that_does_not_suffice_names_the_flag(images: Path, tmp_path: Pat
         extract(open_images(images), greedy, tmp_path / "out", device="cpu", batch_size=5)
 
 
-def test_pictures_are_decoded_while_the_network_computes(images: Path, tmp_path: Path) -> None:
+CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, CUDA])])
+def test_pictures_are_decoded_while_the_network_computes(images: Path, tmp_path: Path, device: str) -> None:
     later_was_read = threading.Event()
 
     class Noting:  # a source that notes when an image of the second batch is read
@@ -277,7 +281,7 @@ def test_pictures_are_decoded_while_the_network_computes(images: Path, tmp_path:
     network = Waiting()
     backbone = Backbone("waiting", network, Preprocessing(16, 16), "none")
     later_was_read.clear()
-    extract(Noting(), backbone, tmp_path / "out", device="cpu", batch_size=2, workers=1)
+    extract(Noting(), backbone, tmp_path / "out", device=device, batch_size=2, workers=1)
     assert network.batches == 3 and later_was_read.is_set()
 
 

@@ -224,6 +224,7 @@ def test_random_weights_repeat_by_seed_and_fit_float16() -> None:
             r"--weights ns_jft_in2k: .*has no weights 'ns_jft_in2k' and there is no such file or folder\. Did you mean",
         ),
         ("timm:test_vit.r160_in1k", "gone.pth", r"--weights gone\.pth should be a state_dict .*but doesn't exist"),
+        ("tim:vit_base_patch16_224", None, r"is unknown\. Did you mean timm:vit_base_patch16_224\?"),
         ("vit_base_patch16_224", None, r"is unknown\. Did you mean timm:vit_base_patch16_224\?"),
     ],
 )

@@ -92,6 +92,20 @@ def test_long_sentences_are_cut_with_their_closing_symbol_and_counted(model: Pat
     assert retriever.tokenize([]) == ([], 0)
 
 
+def test_checkpoint_in_half_precision_is_computed_in_float32(model: Path, exported: Path, tmp_path: Path) -> None:
+    from transformers import AutoModel
+
+    shutil.copytree(model, tmp_path / "half")
+    AutoModel.from_pretrained(model).half().save_pretrained(tmp_path / "half")
+    backbone = load_backbone(f"clip:{tmp_path / 'half'}")
+    assert {weight.dtype for weight in backbone.network.parameters()} == {torch.float32}
+    export_dual_encoder(str(tmp_path / "half"), tmp_path / "retriever")
+    retriever = Retriever.load(tmp_path / "retriever")
+    assert {weight.dtype for weight in retriever.embedding.parameters()} == {torch.float32}
+    found, whole = retriever.encode_text(SENTENCES), Retriever.load(exported).encode_text(SENTENCES)
+    assert not torch.equal(found, whole) and (found * whole).sum(dim=1).min() > 0.9999
+
+
 def test_absent_images_are_zero(exported: Path) -> None:
     retriever = Retriever.load(exported)
     vectors = retriever.encode_images(torch.ones(2, 1, retriever.joint_size), torch.tensor([[False], [True]]))

@@ -66,10 +66,11 @@ def _suggestion(name: str) -> str:
     """Did you mean …?, or nothing."""
     import timm
 
-    if name.partition(".")[0] in timm.list_models():
-        return f" Did you mean {timm_networks.PREFIX}{name}?"
-    if "/" in name:
-        return f" Did you mean {dual_encoder_towers.PREFIX}{name}?"
+    bare = name.rpartition(":")[2]  # another prefix than ours
+    if bare.partition(".")[0] in timm.list_models():
+        return f" Did you mean {timm_networks.PREFIX}{bare}?"
+    if "/" in bare:
+        return f" Did you mean {dual_encoder_towers.PREFIX}{bare}?"
     close = get_close_matches(name.lower().replace("-", ""), backbone_names(), n=3, cutoff=0.5)
     return f" Did you mean {', '.join(close)}?" if close else ""
 
