@@ -38,7 +38,7 @@ def test_extract_writes_a_store_and_says_what_is_in_it(
     assert store.features.shape == (4, 4, 512)
     assert list(store.keys()) == ["0.jpg", "1.jpg", "2.jpg", "broken.jpg"]
     assert store.signature.startswith(
-        "extract|images:4|backbone:resnet18|weights:random-1|preprocessing:73/64|pool:grid|grid:2|version:"
+        "extract|images:4|backbone:resnet18|weights:random-1|preprocessing:73/64|pool:grid|grid:2|precision:float32|version:"
     )
     out, err = capsys.readouterr()
     assert "store: 4 images, 4 regions of 512 numbers each." in out
@@ -94,6 +94,10 @@ def test_report_shows_images_from_parquet_and_says_why_its_paths_are_no_keys(
             ["--weights", "gone.pth"],
             "--weights gone.pth should be a state_dict (.pth, .pt, .safetensors), but doesn't exist",
         ),
+        (["--backbone", "timm:resnet5000"], "--backbone timm:resnet5000 is unknown to timm"),
+        (["--backbone", "clip:gone/model", "--weights", "gone"], "--weights gone should be a folder with config.json"),
+        (["--precision", "float16"], "--precision float16 needs --device cuda; on cpu give --precision bfloat16"),
+        (["--pool", "own"], "--pool own: resnet18 has no pooling of its own. Give --pool mean."),
         (["--grid", "2"], "--grid 2 needs --pool grid, but --pool is mean"),
         (["--device", "cuda:77"], "--device cuda:77 doesn't exist here"),
         (["--batch-size", "0"], "--batch-size should be 1 or more, but is 0"),

@@ -3,27 +3,18 @@
 import urllib.error
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
+from pictures import PICTURES, drawn_photo
 from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 from torchvision import models
 
 from visual_grounding.errors import InputError
-from visual_grounding.features import backbones
 from visual_grounding.features.backbones import Preprocessing, backbone_names, load_backbone
+from visual_grounding.features.backbones.torchvision_networks import preprocessing_of, without_head
 from visual_grounding.features.images import MAX_PIXELS, UnreadableImage
-
-
-def photo(height: int = 300, width: int = 400) -> Image.Image:
-    """Smooth colours, some edges, a little noise."""
-    y, x = np.mgrid[0:height, 0:width] / 60
-    colours = np.stack([np.sin(x), np.cos(y), np.sin(x * y / 4)], axis=-1) * 80 + 128
-    colours[height // 3 : height // 2, width // 4 : width // 2] = (200, 40, 60)
-    noise = np.random.default_rng(0).normal(0, 6, colours.shape)
-    return Image.fromarray((colours + noise).clip(0, 255).astype(np.uint8))
 
 
 def randomise_statistics(model: nn.Module, seed: int = 3) -> None:
@@ -35,8 +26,9 @@ def randomise_statistics(model: nn.Module, seed: int = 3) -> None:
             module.running_var.uniform_(0.5, 2, generator=generator)
 
 
-@pytest.mark.parametrize("name", ["resnet50", "resnext101_32x8d", "efficientnet_b0"])
-def test_network_and_preprocessing_give_what_torchvision_pools(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("picture", PICTURES)
+@pytest.mark.parametrize("name", ["resnet50", "resnext50_32x4d", "efficientnet_b0"])
+def test_network_and_preprocessing_give_what_torchvision_pools(name: str, picture, tmp_path: Path) -> None:
     model = models.get_model(name).eval()
     randomise_statistics(model)
     torch.save(model.state_dict(), tmp_path / "w.pth")
@@ -44,11 +36,11 @@ def test_network_and_preprocessing_give_what_torchvision_pools(name: str, tmp_pa
     model.avgpool.register_forward_hook(lambda module, inputs, output: pooled.append((inputs[0], output)))
     transform = models.get_model_weights(name).DEFAULT.transforms()
     with torch.no_grad():
-        model(transform(photo())[None])
+        model(transform(picture())[None])
     expected_map, expected_mean = pooled[0]
 
     backbone = load_backbone(name, str(tmp_path / "w.pth"))
-    pixels = torch.from_numpy(backbone.preprocessing.pixels(photo()))[None]
+    pixels = torch.from_numpy(backbone.preprocessing.pixels(picture()))[None]
     with torch.no_grad():
         found = backbone.network(backbone.preprocessing.normalise(pixels))
     scale = expected_map.abs().max()
@@ -59,9 +51,9 @@ def test_network_and_preprocessing_give_what_torchvision_pools(name: str, tmp_pa
 @pytest.mark.parametrize("name", ["resnet50", "efficientnet_b3", "efficientnet_v2_s"])
 @pytest.mark.parametrize("size", [(300, 400), (500, 333), (97, 1000)])
 def test_preprocessing_equals_the_transforms_of_each_of_torchvisions_weights(name: str, size: tuple[int, int]) -> None:
-    image = photo(*size)
+    image = drawn_photo(*size)
     for weights in models.get_model_weights(name):
-        preprocessing = backbones._preprocessing_of(weights)
+        preprocessing = preprocessing_of(weights)
         found = preprocessing.normalise(torch.from_numpy(preprocessing.pixels(image))[None])[0]
         torch.testing.assert_close(found, weights.transforms()(image), rtol=0, atol=1e-6)
 
@@ -74,8 +66,8 @@ def test_every_name_gives_a_map_of_its_trained_size() -> None:
     for name in names:
         with torch.device("meta"):
             model = models.get_model(name)
-        trunk = backbones._without_head(model).eval()
-        side = backbones._preprocessing_of(models.get_model_weights(name).DEFAULT).crop
+        trunk = without_head(model).eval()
+        side = preprocessing_of(models.get_model_weights(name).DEFAULT).crop
         found = trunk(torch.empty(2, 3, side, side, device="meta")).shape
         head = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
         assert found == (2, head.in_features, -(-side // 32), -(-side // 32)), name
@@ -98,7 +90,7 @@ def test_random_weights_repeat_by_seed_and_leave_torchs_own_generator_alone() ->
 def test_random_weights_give_features_within_float16(name: str) -> None:
     backbone = load_backbone(name, "none")
     with torch.no_grad():
-        pixels = torch.from_numpy(backbone.preprocessing.pixels(photo()))[None]
+        pixels = torch.from_numpy(backbone.preprocessing.pixels(drawn_photo()))[None]
         features = backbone.network(backbone.preprocessing.normalise(pixels))
     assert 0.1 < features.square().mean().sqrt() < 10
 

@@ -226,10 +226,13 @@ def test_choices_that_do_not_fit_are_refused(images: Path, tmp_path: Path) -> No
     refused(r"--batch-size should be 1 or more, but is 0", batch_size=0)
     refused(r"--workers should be 1 or more, but is 0", workers=0)
     refused(r"--shard-size should be 1 image or more, but is -1", shard_size=-1)
-    refused(r"--grid should be 1 to 4, because the map of averages is 4x4 here, but is 5", Pooling("grid", 5))
+    refused(
+        r"--grid should be 1 to 4, because the map of averages is 4x4 here, but is 5\. A larger --image-size",
+        Pooling("grid", 5),
+    )
     refused(r"--grid should be 1 to 4, .* but is 0", Pooling("grid", 0))
     refused(r"--grid 2 needs --pool grid, but --pool is max", Pooling("max", 2))
-    refused(r"--pool should be one of mean, max, grid, but is min", Pooling("min"))
+    refused(r"--pool should be one of mean, max, grid, own, but is min", Pooling("min"))
     refused(r"--device should be cpu, cuda or cuda:N, but is gpu; here: cpu", device="gpu")
     refused(r"--device cuda:99 doesn't exist here; there is: cpu", device="cuda:99")
     refused(r"--device meta doesn't exist here; there is: cpu", device="meta")
@@ -247,6 +250,90 @@ def test_memory_that_does_not_suffice_names_the_flag(images: Path, tmp_path: Pat
     greedy = Backbone("greedy", Greedy(), Preprocessing(16, 16), "none")
     with pytest.raises(InputError, match=r"5 images at once don't fit into the memory of cpu\. Lower --batch-size"):
         extract(open_images(images), greedy, tmp_path / "out", device="cpu", batch_size=5)
+
+
+CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, CUDA])])
+def test_pictures_are_decoded_while_the_network_computes(images: Path, tmp_path: Path, device: str) -> None:
+    later_was_read = threading.Event()
+
+    class Noting:  # a source that notes when an image of the second batch is read
+        def __init__(self) -> None:
+            self.inner = open_images(images)
+            self.keys, self.fingerprint = self.inner.keys, self.inner.fingerprint
+
+        def read(self, row: int) -> bytes:
+            if row >= 2:
+                later_was_read.set()
+            return self.inner.read(row)
+
+    class Waiting(Averages):  # its first batch ends only when that has happened
+        batches = 0
+
+        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+            if len(pixels) == 2:
+                self.batches += 1
+                assert later_was_read.wait(30), "no image was read while the network computed"
+            return super().forward(pixels)
+
+    network = Waiting()
+    backbone = Backbone("waiting", network, Preprocessing(16, 16), "none")
+    later_was_read.clear()
+    extract(Noting(), backbone, tmp_path / "out", device=device, batch_size=2, workers=1)
+    assert network.batches == 3 and later_was_read.is_set()
+
+
+def test_bfloat16_is_close_to_float32_and_another_plan(images: Path, tmp_path: Path) -> None:
+    source, features = open_images(images), {}
+    for precision in ("float32", "bfloat16"):
+        backbone = load_backbone("timm:test_vit.r160_in1k", "none")
+        extract(source, backbone, tmp_path / precision, device="cpu", precision=precision)
+        store = FeatureStore(tmp_path / precision)
+        features[precision] = np.array(store.features, np.float32)
+        assert store.plan["precision"] == precision and f"|precision:{precision}|" in store.signature
+    error = np.abs(features["bfloat16"] - features["float32"]).max() / np.abs(features["float32"]).max()
+    assert 1e-4 < error < 0.05
+    with pytest.raises(InputError, match=r"precision was 'bfloat16', now 'float32'"):
+        extract(source, load_backbone("timm:test_vit.r160_in1k", "none"), tmp_path / "bfloat16", device="cpu")
+
+
+def test_precisions_that_the_device_lacks_are_refused(images: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"float16 needs --device cuda; on cpu give --precision bfloat16 or float32"):
+        extract(open_images(images), averages(), tmp_path / "out", device="cpu", precision="float16")
+    with pytest.raises(InputError, match=r"--precision should be one of float32, float16, bfloat16, but is float8"):
+        extract(open_images(images), averages(), tmp_path / "out", device="cpu", precision="float8")
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_own_pooling_is_stored_as_the_network_gives_it(images: Path, tmp_path: Path) -> None:
+    class Brightest(nn.Module):
+        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+            return pixels.amax(dim=(2, 3))
+
+    backbone = Backbone("averages", Averages(), Preprocessing(16, 16), "none", own=Brightest())
+    source = open_images(images)
+    summary = extract(source, backbone, tmp_path / "out", Pooling("own"), "cpu", batch_size=2)
+    assert (summary.regions, summary.size) == (1, 3)
+    for row, stored in enumerate(FeatureStore(tmp_path / "out").features):
+        expected = backbone.preprocessing.pixels(read_image(source, row)).max(axis=(0, 1)) / 255
+        np.testing.assert_allclose(stored[0], expected, atol=1e-3)
+
+
+def test_maps_need_not_be_square(images: Path, tmp_path: Path) -> None:
+    class Wide(Averages):
+        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+            return super().forward(pixels)[:, :, :2]
+
+    backbone = Backbone("wide", Wide(), Preprocessing(16, 16), "none")
+    for grid, regions in ((None, 8), (2, 4)):
+        extract(open_images(images), backbone, tmp_path / f"{grid}", Pooling("grid", grid), "cpu")
+        assert FeatureStore(tmp_path / f"{grid}").num_regions == regions
+    with pytest.raises(
+        InputError, match=r"--grid should be 1 to 2, because the map of wide is 2x4 here, but is 3\. A l"
+    ):
+        extract(open_images(images), backbone, tmp_path / "out", Pooling("grid", 3), "cpu")
 
 
 def test_map_ahead_keeps_the_order_and_looks_no_further_than_told() -> None:
@@ -287,6 +374,20 @@ def test_cuda_gives_nearly_what_the_cpu_gives_and_repeats_itself(tmp_path: Path)
     assert content_of(tmp_path / "cuda") == content_of(tmp_path / "again")
     cpu, cuda = (np.array(FeatureStore(tmp_path / name).features, np.float32) for name in ("cpu", "cuda"))
     np.testing.assert_allclose(cuda, cpu, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_cuda_in_half_precision_is_close_to_the_cpu_and_repeats_itself(tmp_path: Path, precision: str) -> None:
+    source = open_images(write_images(tmp_path / "images", 9))
+    extract(source, load_backbone("resnet18", "none"), tmp_path / "cpu", device="cpu")
+    for out in ("cuda", "again"):
+        backbone = load_backbone("resnet18", "none")
+        extract(source, backbone, tmp_path / out, device="cuda", batch_size=4, shard_size=6, precision=precision)
+    assert content_of(tmp_path / "cuda") == content_of(tmp_path / "again")
+    cpu, cuda = (np.array(FeatureStore(tmp_path / name).features, np.float32) for name in ("cpu", "cuda"))
+    assert np.abs(cuda - cpu).max() < 0.05 * np.abs(cpu).max()
 
 
 @pytest.mark.data

@@ -1,9 +1,13 @@
 """Retriever checkpoint -> retriever folder that loads without fairseq: config.json, model.safetensors, tokenizer files.
 
   visual-grounding export --checkpoint checkpoints/checkpoint_best.pt --data data/captions --out retriever
+  visual-grounding export --dual-encoder openai/clip-vit-base-patch32 --out retriever
 
 --data is the folder that the retriever was trained on (made by `prepare`): its dict.txt goes along. A retriever with a
 pretrained text encoder doesn't need it; that encoder's configuration and tokenizer go along instead.
+
+--dual-encoder makes a retriever of a pretrained CLIP, SigLIP or SigLIP 2 without any training, and needs no fairseq.
+Its images are a store made by `extract --backbone clip:NAME --pool own` with the same NAME or folder.
 """
 
 import argparse
@@ -12,8 +16,10 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
-    parser.add_argument(
-        "--checkpoint", type=Path, required=True, metavar="FILE", help="of --arch visual_semantic_embedding"
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--checkpoint", type=Path, metavar="FILE", help="of --arch visual_semantic_embedding")
+    source.add_argument(
+        "--dual-encoder", metavar="NAME|FOLDER", help="a CLIP or SigLIP: its name on the hub, or a local folder"
     )
     parser.add_argument("--data", type=Path, metavar="DIR", help="data folder with dict.txt, where words were learned")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="retriever folder to write")
@@ -21,6 +27,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Export."""
+    (_checkpoint if args.dual_encoder is None else _dual_encoder)(args)
+
+
+def _dual_encoder(args: argparse.Namespace) -> None:
+    from ..errors import InputError
+    from ..retrieval.dual_encoder import export_dual_encoder
+
+    if args.data is not None:
+        raise InputError(f"--data {args.data} belongs to --checkpoint; --dual-encoder brings its own tokenizer.")
+    config, made = export_dual_encoder(args.dual_encoder, args.out)
+    sizes = f"joint size {config.joint_size}, sentences of up to {config.max_tokens} tokens"
+    print(f"{args.out}: {config.dual_encoder} text tower, {sizes}\n{made}")
+
+
+def _checkpoint(args: argparse.Namespace) -> None:
     from ..errors import InputError
     from ..modules.joint_embedding import WORD_ENCODERS, JointEmbedding, config_of_state
     from ..modules.sentence_encoders import build_pretrained_encoder

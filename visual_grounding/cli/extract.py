@@ -19,19 +19,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     add_image_source(parser)
     parser.add_argument(
-        "--backbone", required=True, metavar="NAME", help="resnet50, resnext101_32x8d, efficientnet_b0, …"
+        "--backbone",
+        required=True,
+        metavar="NAME",
+        help="torchvision's resnet50, resnext101_32x8d, efficientnet_b0 …; timm:NAME, such as "
+        "timm:tf_efficientnet_b1.ns_jft_in1k; clip:NAME or clip:FOLDER, the image tower of a CLIP or SigLIP, such as "
+        "clip:openai/clip-vit-base-patch32; scattering, which needs no weights",
     )
     parser.add_argument(
         "--weights",
-        metavar="NAME|FILE|none",
-        help="weights that torchvision has by name (default: its best), a state_dict file, or none: random numbers",
+        metavar="NAME|FILE|FOLDER|none",
+        help="weights that the library has by this name or tag (default: its own choice), a state_dict file, a folder "
+        "from the hub (timm:, clip:), or none: random numbers",
     )
     parser.add_argument("--seed", type=int, default=1, help="of random weights (default: %(default)s)")
     parser.add_argument(
         "--pool",
-        choices=("mean", "max", "grid"),
+        choices=("mean", "max", "grid", "own"),
         default="mean",
-        help="one region, or a grid of them (default: %(default)s)",
+        help="one region, a grid of them, or the embedding that the network itself pools (timm:, clip:; what "
+        "`export --dual-encoder` compares with text) (default: %(default)s)",
     )
     parser.add_argument(
         "--grid", type=int, metavar="N", help="N x N regions with --pool grid (default: the network's own map)"
@@ -40,6 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--image-size", type=int, metavar="PIXELS", help="side of the square the network sees (default: its own)"
     )
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda where there is one)")
+    parser.add_argument(
+        "--precision",
+        choices=("float32", "float16", "bfloat16"),
+        default="float32",
+        help="what the network computes in; float16 needs cuda (default: %(default)s)",
+    )
     parser.add_argument("--batch-size", type=int, default=64, help="images at once (default: %(default)s)")
     parser.add_argument(
         "--shard-size", type=int, default=1024, help="images between two save points (default: %(default)s)"
@@ -69,6 +82,7 @@ def run(args: argparse.Namespace) -> None:
         "batch_size": args.batch_size,
         "shard_size": args.shard_size,
         "workers": args.workers,
+        "precision": args.precision,
     }
     if args.dry_run:
         rehearsal = rehearse(images, backbone, args.out, **choices)

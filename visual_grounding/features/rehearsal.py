@@ -116,6 +116,7 @@ def rehearse(
     batch_size: int = 64,
     shard_size: int = 1024,
     workers: int | None = None,
+    precision: str = "float32",
     clock: Callable[[], float] = time.perf_counter,
 ) -> Rehearsal:
     """Find out what `extract` with the same arguments would do. One batch is measured; nothing is written.
@@ -123,7 +124,7 @@ def rehearse(
     Raises:
         InputError: as `extract`, as far as that can be known before.
     """
-    job = prepare(images, backbone, pooling, device, batch_size, workers)
+    job = prepare(images, backbone, pooling, device, batch_size, workers, precision)
     check_shard_size(shard_size)
     count, (regions, size) = len(images.keys), job.shape
     digest = sha256_of_lines(list(images.keys))

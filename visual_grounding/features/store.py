@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,7 @@ class FeatureStore:
         features: (I, R, F) float16, memory-mapped.
         keys_sha256: digest of `keys.txt`: the identity of the collection.
         signature: how the features were made.
+        plan: the choices and inputs that made the features, such as `weights` and `pool`; empty where nothing says.
         made_from: digest of every choice and input that made the features: other features of the same images differ.
 
     Raises:
@@ -37,8 +39,8 @@ class FeatureStore:
         meta = read_meta(self.folder, FEATURE_STORE)
         self.signature: str = meta.get("signature", "")
         self.keys_sha256: str = meta["keys_sha256"]
-        plan = json.dumps(meta.get("plan", {}), sort_keys=True)
-        self.made_from: str = hashlib.sha256(plan.encode()).hexdigest()
+        self.plan: dict[str, Any] = meta.get("plan", {})
+        self.made_from: str = hashlib.sha256(json.dumps(self.plan, sort_keys=True).encode()).hexdigest()
         self.features = open_array(
             self.folder / "features.npy", (meta["images"], meta["regions"], meta["size"]), "float16"
         )

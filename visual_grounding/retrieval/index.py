@@ -83,6 +83,7 @@ def build_index(
         InputError: store and retriever don't fit, or `out` holds something else.
     """
     check_at_least_one(batch_size=batch_size, shard_size=shard_size)
+    retriever.check_store(store)
     choices = {
         "retriever_sha256": retriever.sha256,
         "keys_sha256": store.keys_sha256,

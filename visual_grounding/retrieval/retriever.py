@@ -2,7 +2,8 @@
 encoder is a pretrained one), not fairseq.
 
 The folder is self-contained: `config.json` (architecture and signature), `model.safetensors` (all weights), and the
-tokenizer's files: `dict.txt`, or `text_encoder/` with the configuration and tokenizer of a pretrained encoder.
+tokenizer's files: `dict.txt`, or `text_encoder/` with the configuration and tokenizer of a pretrained encoder or of a
+dual encoder's text tower.
 """
 
 import hashlib
@@ -18,15 +19,13 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from ..errors import InputError
+from ..features.store import FeatureStore
 from ..modules.joint_embedding import PRETRAINED, JointEmbedding, JointEmbeddingConfig
 from ..modules.sentence_encoders import build_pretrained_encoder
 from ..storage.artefact import sha256_of_file, write_json
 from ..text.pretrained_tokenizer import PretrainedTokenizer
 from ..text.words import DICTIONARY, Vocabulary, WordTokenizer
-
-RETRIEVER = "retriever"
-VERSION = 1
-CONFIG, WEIGHTS, TEXT_ENCODER = "config.json", "model.safetensors", "text_encoder"
+from .retriever_files import CONFIG, RETRIEVER, TEXT_ENCODER, VERSION, WEIGHTS
 
 
 class Retriever:
@@ -40,7 +39,7 @@ class Retriever:
         max_tokens: longer sentences are cut here.
     """
 
-    def __init__(self, folder: Path, embedding: JointEmbedding, tokenizer: Any, signature: str, device: str) -> None:
+    def __init__(self, folder: Path, embedding: Any, tokenizer: Any, signature: str, device: str) -> None:
         self.folder = folder
         self.embedding = embedding.to(device).eval()
         self.tokenizer = tokenizer
@@ -58,25 +57,41 @@ class Retriever:
             InputError: the folder isn't a whole retriever.
         """
         folder = Path(folder)
+        tokenizer: Any
         try:
             description = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
             if (description["format"], description["version"]) != (RETRIEVER, VERSION):
                 raise ValueError(f"it says {description['format']}, version {description['version']}")
-            config = JointEmbeddingConfig(**description["architecture"])
+            architecture = description["architecture"]
+            dual = "dual_encoder" in architecture
+            config = None if dual else JointEmbeddingConfig(**architecture)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"{folder} should hold a {RETRIEVER}, version {VERSION}, but its {CONFIG} can't be used: {error}. "
                 "Make it with: visual-grounding export --checkpoint … --out DIR"
             ) from error
+        if config is None:
+            from .dual_encoder import load_dual_encoder  # imports torchvision, which others don't need
+
+            return cls(folder, *load_dual_encoder(folder, architecture), description["signature"], device)
         if config.text_encoder == PRETRAINED:
             name = str(folder / TEXT_ENCODER)
-            tokenizer: Any = PretrainedTokenizer(name)
+            tokenizer = PretrainedTokenizer(name)
             embedding = JointEmbedding(config, build_pretrained_encoder(name))
         else:
             tokenizer = WordTokenizer(Vocabulary.load(folder / DICTIONARY))
             embedding = JointEmbedding(config)
         load_weights(embedding, _read_weights(folder / WEIGHTS), str(folder / WEIGHTS))
         return cls(folder, embedding, tokenizer, description["signature"], device)
+
+    def check_store(self, store: FeatureStore) -> None:
+        """Refuse a store that this retriever's images can't be; what only its size tells shows when they are encoded.
+
+        Raises:
+            InputError: a dual encoder's images were made by another network.
+        """
+        if hasattr(self.embedding, "check_store"):
+            self.embedding.check_store(store, self.folder)
 
     def tokenize(self, sentences: list[str]) -> tuple[list[list[int]], int]:
         """Token numbers of each sentence, and how many sentences were cut at `max_tokens`."""

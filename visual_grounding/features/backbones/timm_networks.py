@@ -1,0 +1,257 @@
+"""timm's networks (`timm:tf_efficientnet_b1.ns_jft_in1k` is GS's EfficientNet-B1 Noisy Student): all that end in a map
+or in a square of patch tokens.
+
+Preprocessing is timm's own for the weights, in all its modes (crop, squash, border), run by timm's own code.
+"""
+
+import json
+import math
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...errors import InputError
+from ...storage.artefact import sha256_of_file
+from .backbone import Backbone
+from .preprocessing import LibraryPreprocessing
+from .weights import Scaled, first_line, is_file, load_strictly, read_state
+
+PREFIX = "timm:"
+_FILES = ("model.safetensors", "pytorch_model.bin")  # what a folder from the hub has
+_DATA = ("input_size", "fixed_input_size", "mean", "std", "interpolation", "crop_pct", "crop_mode", "num_classes")
+
+
+def load_timm(full_name: str, weights: str | None, image_size: int | None, seed: int) -> Backbone:
+    """Build one, in evaluation mode.
+
+    Args:
+        full_name: `timm:ARCHITECTURE` or `timm:ARCHITECTURE.TAG`, as in timm's lists.
+        weights: another tag, a state_dict file, a folder from the hub, or "none"; None for the name's own tag, else
+            timm's default.
+        image_size: side of the square that the network sees; None for the weights' own size.
+        seed: of random weights.
+
+    Raises:
+        InputError: unknown name or tag, weights that don't fit or can't be had, a size that the network doesn't take.
+    """
+    import timm
+
+    name = _checked_name(full_name, weights)
+    overlay: dict[str, Any] = {}
+    file = None
+    if weights is not None and Path(weights).is_dir():
+        file, overlay = _read_folder(Path(weights), name.split(".")[0])
+    elif weights is not None and weights != "none" and is_file(weights):
+        file = Path(weights)
+    sizes = _size_flag(name, image_size, overlay)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = _create(name, weights, file, overlay, sizes)
+        data = timm.data.resolve_model_data_config(
+            model, args={"input_size": (3, image_size, image_size)} if image_size else None
+        )
+        preprocessing = preprocessing_of(data)
+        network, own = _Map(model.eval(), full_name), _Own(model)
+        if image_size is not None:
+            _check_size(model, full_name, image_size)
+        if weights == "none":
+            return Backbone(
+                full_name,
+                Scaled(network, preprocessing.shape).eval(),
+                preprocessing,
+                f"random-{seed}",
+                Scaled(own, preprocessing.shape).eval(),
+            )
+    label = f"sha256-{sha256_of_file(file)}" if file else str(model.pretrained_cfg.get("tag") or "default")
+    return Backbone(full_name, network.eval(), preprocessing, label, own.eval())
+
+
+def preprocessing_of(data: dict[str, Any]) -> LibraryPreprocessing:
+    """timm's evaluation transform for a data configuration, without its last step, scaling and normalising."""
+    import timm
+
+    transform = timm.data.create_transform(**data, is_training=False, use_prefetcher=True)
+    height, width = data["input_size"][1:]
+    mode, share = data["crop_mode"], data["crop_pct"]
+    scaled = math.floor(max(height, width) / share)
+    return LibraryPreprocessing(
+        frame=lambda image: torch.as_tensor(transform(image)),
+        shape=(height, width),
+        mean=tuple(data["mean"]),
+        std=tuple(data["std"]),
+        short_side=scaled if mode == "center" else None,
+        summary=f"{scaled}/{height if height == width else f'{height}x{width}'}",
+        description=f"timm {mode}, share {share:g} {data['interpolation']}, crop {height}x{width}",
+    )
+
+
+class _Map(nn.Module):
+    """A timm network up to its last map.
+
+    Shapes:
+        images: (B, 3, H, W)
+        returns: (B, C, h, w); class, distillation and register tokens are dropped.
+
+    Raises:
+        InputError: what comes out is neither a map nor a square of tokens.
+    """
+
+    def __init__(self, model: Any, name: str) -> None:
+        super().__init__()
+        self.model: Any = model
+        self.name = name
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        found: Any = self.model.forward_features(images)
+        if isinstance(found, torch.Tensor) and found.dim() == 4:
+            last = str(getattr(self.model, "output_fmt", "NCHW")) == "NHWC"
+            return found.permute(0, 3, 1, 2) if last else found
+        if isinstance(found, torch.Tensor) and found.dim() == 3:  # (B, prefix + h w, C)
+            tokens = found[:, int(getattr(self.model, "num_prefix_tokens", 0) or 0) :]
+            height, width = self._grid(tokens.shape[1])
+            if height * width == tokens.shape[1]:
+                return tokens.transpose(1, 2).unflatten(2, (height, width))
+        shape = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
+        raise InputError(
+            f"--backbone {self.name} should give a map (B, C, h, w) or a square of tokens, but gives {shape}. "
+            "Give --pool own, or choose another network."
+        )
+
+    def _grid(self, tokens: int) -> tuple[int, int]:
+        for part in ("patch_embed", "stem"):
+            grid = getattr(getattr(self.model, part, None), "grid_size", None)
+            if grid is not None and grid[0] * grid[1] == tokens:
+                return grid[0], grid[1]
+        side = math.isqrt(tokens) if tokens > 1 else 0  # a single token is PiT's class token, not a map
+        return side, side
+
+
+class _Own(nn.Module):
+    """A timm network up to its classifier: its own pooling, and what else its head does before the last layer.
+
+    Shapes:
+        images: (B, 3, H, W)
+        returns: (B, E)
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model: Any = model
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        features = self.model.forward_features(images)
+        return self.model.forward_head(features, pre_logits=True).flatten(1)
+
+
+def _checked_name(full_name: str, weights: str | None) -> str:
+    """ARCHITECTURE[.TAG] that timm knows, with the tag that --weights may give."""
+    import timm
+
+    name = full_name.removeprefix(PREFIX)
+    architecture, _, tag = name.partition(".")
+    known = timm.list_models()
+    if architecture not in known:
+        close = get_close_matches(architecture.lower().replace("-", "_"), known, n=3, cutoff=0.5)
+        raise InputError(
+            f"--backbone {full_name} is unknown to timm {timm.__version__}."
+            f"{' Did you mean ' + ', '.join(PREFIX + match for match in close) + '?' if close else ''} "
+            "All names: python -c 'import timm; print(timm.list_models())'"
+        )
+    given = weights if weights not in (None, "none") and not is_file(weights) and not Path(weights).is_dir() else None
+    for flag, wanted in (("--backbone", tag), ("--weights", given)):
+        tags = [entry.partition(".")[2] for entry in timm.list_pretrained(f"{architecture}.*")]
+        if wanted and wanted not in tags:
+            close = get_close_matches(wanted, tags, n=1, cutoff=0.5)
+            raise InputError(
+                f"{flag} {full_name if flag == '--backbone' else given}: {architecture} has no weights {wanted!r}"
+                f"{' and there is no such file or folder' if flag == '--weights' else ''}."
+                f"{' Did you mean ' + close[0] + '?' if close else ''} Known: {', '.join(tags) or 'none at all'}; "
+                "or give --weights FILE, FOLDER or none (random numbers)."
+            )
+    return f"{architecture}.{given}" if given else name
+
+
+def _read_folder(folder: Path, architecture: str) -> tuple[Path, dict[str, Any]]:
+    """The weights in a folder from the hub, and what its config.json says about preprocessing."""
+    file = next((folder / name for name in _FILES if (folder / name).is_file()), None)
+    if file is None:
+        raise InputError(f"--weights {folder} should hold {' or '.join(_FILES)}, but has neither.")
+    path = folder / "config.json"
+    if not path.is_file():
+        return file, {}
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        written = config.get("architecture", architecture)
+        overlay = {"num_classes": config.get("num_classes"), **config.get("pretrained_cfg", {})}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise InputError(f"{path} should be timm's JSON, but can't be used: {first_line(error)}") from error
+    if written != architecture:
+        raise InputError(f"--weights {folder} holds a {written}, but --backbone asks for {PREFIX}{architecture}.")
+    return file, {key: value for key, value in overlay.items() if key in _DATA and value is not None}
+
+
+def _size_flag(name: str, image_size: int | None, overlay: dict[str, Any]) -> dict[str, Any]:
+    """What to tell a network that is built for one size; others take any."""
+    import timm
+
+    config = timm.get_pretrained_cfg(name)
+    fixed = overlay.get("fixed_input_size", getattr(config, "fixed_input_size", False))
+    return {"img_size": image_size} if image_size is not None and fixed else {}
+
+
+def _check_size(model: Any, full_name: str, image_size: int) -> None:
+    """Some networks find out only at work that a size isn't a multiple of their patches or windows."""
+    try:
+        with torch.no_grad():
+            model.forward_features(torch.zeros(1, 3, image_size, image_size))
+    except (AssertionError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"--image-size {image_size} doesn't suit --backbone {full_name}: {first_line(error)}"
+        ) from error
+
+
+def _create(name: str, weights: str | None, file: Path | None, overlay: dict[str, Any], sizes: dict[str, Any]) -> Any:
+    """Build the network with its weights."""
+    if weights == "none" or (file and not sizes):
+        model = _build(name, False, overlay, sizes)
+        if file:
+            load_strictly(model, read_state(file), file, PREFIX + name)
+        return model
+    if file:  # timm itself brings the position embeddings to another size
+        state = read_state(file)
+        return _build(name, True, {**overlay, "state_dict": state, "custom_load": False}, sizes, f"--weights {file}")
+    return _build(name, True, overlay, sizes)
+
+
+def _build(
+    name: str, pretrained: bool, overlay: dict[str, Any], sizes: dict[str, Any], origin: str | None = None
+) -> Any:
+    import timm
+
+    try:
+        return timm.create_model(name, pretrained=pretrained, pretrained_cfg_overlay=overlay or None, **sizes)
+    except Exception as error:  # no network, no such host, shapes that differ, a size that isn't a multiple of patches
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        if not pretrained:
+            raise InputError(f"--backbone {PREFIX}{name} can't be built {_at(sizes)}: {reason}") from error
+        if origin is not None:
+            raise InputError(f"{origin} doesn't fit {PREFIX}{name} {_at(sizes)}: {reason}") from error
+        config = timm.get_pretrained_cfg(name)
+        hub, url = getattr(config, "hf_hub_id", None), getattr(config, "url", None)
+        hub = f"timm/{name}" if hub == "timm/" else hub
+        place = f"https://huggingface.co/{hub} (model.safetensors)" if hub else url
+        if not place:
+            raise InputError(
+                f"timm has no weights for {PREFIX}{name}. Give --weights FILE or none (random numbers)."
+            ) from error
+        raise InputError(
+            f"The weights of {PREFIX}{name} can't be loaded {_at(sizes)}: {reason}. Offline, copy {place} here "
+            "and add: --weights model.safetensors"
+        ) from error
+
+
+def _at(sizes: dict[str, Any]) -> str:
+    return f"at --image-size {sizes['img_size']}" if sizes else "as asked"

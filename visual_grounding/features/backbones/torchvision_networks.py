@@ -1,0 +1,93 @@
+"""torchvision's classifiers, cut off after the last map: ResNet, ResNeXt, wide ResNet, EfficientNet."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torchvision import models
+
+from ...errors import InputError
+from ...storage.artefact import sha256_of_file
+from .backbone import Backbone
+from .preprocessing import Preprocessing
+from .weights import Scaled, is_file, load_strictly, read_state
+
+_FAMILIES = ("resnet", "resnext", "wide_resnet", "efficientnet")
+
+
+def torchvision_names() -> list[str]:
+    """Names that `load_torchvision` knows."""
+    return [name for name in models.list_models(module=models) if name.startswith(_FAMILIES)]
+
+
+def load_torchvision(name: str, weights: str | None, image_size: int | None, seed: int) -> Backbone:
+    """Build one, in evaluation mode.
+
+    Raises:
+        InputError: unknown weights, a file that doesn't fit the network, or a download that failed.
+    """
+    known = models.get_model_weights(name)
+    origin = known.DEFAULT
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = models.get_model(name, weights=None)
+        trunk = without_head(model)
+        if weights == "none":
+            trunk = Scaled(trunk)
+    if weights == "none":
+        label = f"random-{seed}"
+    elif weights is not None and is_file(weights):
+        path = Path(weights)
+        origin = next((entry for entry in known if entry.url.endswith("/" + path.name)), origin)
+        load_strictly(model, read_state(path), path, name)
+        label = f"sha256-{sha256_of_file(path)}"
+    else:
+        origin = _named_weights(name, known, weights)
+        load_strictly(model, _download(origin, name), origin.url, name)
+        label = origin.name
+    preprocessing = preprocessing_of(origin)
+    if image_size is not None:
+        preprocessing = preprocessing.with_crop(image_size)
+    return Backbone(name, trunk.eval(), preprocessing, label)
+
+
+def without_head(model: nn.Module) -> nn.Module:
+    """Everything up to the last convolutional map."""
+    features = getattr(model, "features", None)
+    return features if isinstance(features, nn.Module) else nn.Sequential(*list(model.children())[:-2])
+
+
+def preprocessing_of(weights: Any) -> Preprocessing:
+    """What torchvision prescribes for some weights."""
+    transforms = weights.transforms()
+    return Preprocessing(
+        resize=transforms.resize_size[0],
+        crop=transforms.crop_size[0],
+        mean=tuple(transforms.mean),
+        std=tuple(transforms.std),
+        interpolation=transforms.interpolation.value,
+    )
+
+
+def _named_weights(name: str, known: Any, weights: str | None) -> Any:
+    if weights is None:
+        return known.DEFAULT
+    try:
+        return known[weights]
+    except KeyError:
+        names = ", ".join(entry.name for entry in known)
+        raise InputError(
+            f"--weights {weights} is neither a file nor weights of {name}, which has: {names}, none (random numbers)."
+        ) from None
+
+
+def _download(origin: Any, name: str) -> dict[str, torch.Tensor]:
+    try:
+        return origin.get_state_dict(progress=True, check_hash=True)
+    except Exception as error:  # no network, no such host, a hash that differs, a full disk: always the same way out
+        file = origin.url.rsplit("/", 1)[-1]
+        raise InputError(
+            f"The weights {origin.name} of {name} can't be downloaded from {origin.url}: {error}. Offline, "
+            f"copy it to {Path(torch.hub.get_dir()) / 'checkpoints' / file}, or elsewhere and add: --weights {file}"
+        ) from error
