@@ -18,6 +18,7 @@ VERBS = {
     "evaluate": "translations -> BLEU, chrF, METEOR, significance",
     "report": "sentences, their images and translations side by side",
     "report heatmap": "where in its image a text is, as a heat map; the pointing game",
+    "doctor": "check a whole set-up, and say what is wrong and what to do",
     "user-dir": "print the path for fairseq's --user-dir",
 }
 MODULES = {"import": "import_"}  # where the name of the verb can't be the name of its file
