@@ -93,7 +93,7 @@ def diagnose(args: argparse.Namespace) -> Iterator["Finding"]:
     from ..diagnosis import environment
     from ..diagnosis.findings import findings_of
 
-    needs_faiss = args.index if args.index is not None and (args.index / "index.faiss").exists() else None
+    needs_faiss = args.index if args.index is not None and any(args.index.glob("*.faiss")) else None
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
         ("packages", environment.check_packages),
         ("torch", environment.check_devices),

@@ -143,8 +143,14 @@ class Retriever:
             returns: (I, R, D) float32, on the CPU
 
         Raises:
-            InputError: features of another size than the retriever was trained on.
+            InputError: features of another size than the retriever was trained on, or it doesn't project images.
         """
+        tower = getattr(self.embedding, "image", None)
+        if tower is None:
+            raise InputError(
+                f"retriever {self.folder} should project image features, but takes images that are projected already. "
+                "Use one that was trained with --arch visual_semantic_embedding."
+            )
         images, regions, size = features.shape
         expected = self.embedding.config.image_feature_size
         if size != expected:
@@ -154,7 +160,7 @@ class Retriever:
             )
         alone = features.reshape(images * regions, 1, size).to(self.device).float()
         present = torch.zeros(alone.shape[:2], dtype=torch.bool, device=self.device)
-        return self.embedding.image(alone, present).float().cpu().view(images, regions, -1)
+        return tower(alone, present).float().cpu().view(images, regions, -1)
 
 
 def load_weights(embedding: JointEmbedding, state: dict[str, Tensor], origin: str) -> None:
