@@ -12,38 +12,21 @@ DIR/heatmap.json has the maps shown, and each phrase's outcome.
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    import torch
-
     from ..analysis.pointing_game import Pointing
     from ..analysis.report import ReportRow
+    from ..analysis.text_over_image import HeatMap, Query
     from ..features.framing import Framing
     from ..features.images import ImageSource
     from ..features.store import FeatureStore
     from ..retrieval.retriever import Retriever
 
-_BATCH = 64  # images at a time
 _SIDE = 224  # pixels of a picture on the page
-
-
-class Query(NamedTuple):
-    """A text over an image."""
-
-    key: str
-    text: str
-
-
-class HeatMap(NamedTuple):
-    """A query's map, from the top left, row by row."""
-
-    query: Query
-    grid: "torch.Tensor"  # (n, n)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,6 +76,7 @@ def run(args: argparse.Namespace) -> None:
     """Make the maps, draw a sample, and count hits where boxes are known."""
     from ..analysis.heat_map import default_channels
     from ..analysis.report import ReportSection, write_report
+    from ..analysis.text_over_image import framing_of, grid_side
     from ..devices import choose_device
     from ..features.images import open_images
     from ..features.store import FeatureStore
@@ -143,75 +127,6 @@ def _check_choices(args: argparse.Namespace) -> None:
         raise InputError(f"--sample should be 1 or more, but is {args.sample}.")
 
 
-def grid_side(store: "FeatureStore") -> int:
-    """n of a store with n x n regions an image.
-
-    Raises:
-        InputError: it has one region, or another number that is no square.
-    """
-    side = round(store.num_regions**0.5)
-    if side < 2 or side * side != store.num_regions:
-        raise InputError(
-            f"{store.folder} should hold a grid of n x n regions an image, but has {store.num_regions}. Make one with: "
-            "visual-grounding extract … --pool grid --out DIR"
-        )
-    return side
-
-
-def framing_of(store: "FeatureStore", given: str | None) -> "Framing":
-    """What the network saw of a picture: as given, or as the store says.
-
-    Raises:
-        InputError: neither says it.
-    """
-    from ..features.framing import framing_of_plan, parse_framing
-    from ..features.store import FEATURE_STORE
-    from ..storage.artefact import read_meta
-
-    if given is not None:
-        return parse_framing(given)
-    plan = read_meta(store.folder, FEATURE_STORE).get("plan", {})
-    framing = framing_of_plan(str(plan.get("preprocessing", "")))
-    if framing is None:
-        raise InputError(
-            f"{store.folder} doesn't say how its pictures were resized and cropped. Say it: --framing whole where the "
-            "network saw all of a picture, squeezed into a square, or --framing RESIZE/CROP, such as 256/224."
-        )
-    return framing
-
-
-def heat_maps(
-    retriever: "Retriever", store: "FeatureStore", queries: list[Query], rows: dict[str, int], channels: int
-) -> Iterator[HeatMap]:
-    """The map of each query whose image has features and whose text has words, image by image.
-
-    An absent cell is as cold as the coldest one.
-    """
-    import numpy as np
-    import torch
-
-    from ..analysis.heat_map import heat_map
-
-    by_image: dict[str, list[Query]] = {}
-    for query in queries:
-        if query.key in rows:
-            by_image.setdefault(query.key, []).append(query)
-    keys = sorted(by_image, key=rows.__getitem__)
-    side = grid_side(store)
-    for start in range(0, len(keys), _BATCH):
-        chosen = keys[start : start + _BATCH]
-        features, absent = store.gather(np.array([rows[key] for key in chosen]))
-        cells = retriever.encode_cells(torch.from_numpy(features))  # (I, R, D)
-        asked = [(place, query) for place, key in enumerate(chosen) for query in by_image[key]]
-        texts = retriever.encode_text([query.text for _, query in asked])  # (Q, D)
-        for (place, query), text in zip(asked, texts):
-            gone = torch.from_numpy(absent[place])  # (R,)
-            if gone.all() or not text.any():
-                continue
-            heat = heat_map(cells[place], text, channels)  # (R,)
-            yield HeatMap(query, torch.where(gone, heat[~gone].min(), heat).view(side, side))
-
-
 def _show_queries(
     args: argparse.Namespace,
     retriever: "Retriever",
@@ -221,8 +136,9 @@ def _show_queries(
     channels: int,
     result: dict[str, Any],
 ) -> tuple[list["ReportRow"], str]:
-    queries = _best_images(args, store) if args.text else _named_pairs(args)
-    shown = _sample(queries, args)
+    from ..analysis.text_over_image import heat_maps
+
+    shown, total = _best_images(args, store) if args.text else _named_pairs(args)
     rows = store.rows_of(query.key for query in shown)
     unknown = [query.key for query in shown if query.key not in rows]
     if unknown:
@@ -239,33 +155,40 @@ def _show_queries(
     places = _places(images, [query.key for query in shown])
     drawn = [_row(heat, images, places, framing, None) for heat in found]
     result["maps"] = [_as_json(heat) for heat in found]
-    return drawn, f"{len(found)} of {len(queries)} texts over their images"
+    return drawn, f"{len(found)} of {total} texts over their images"
 
 
-def _named_pairs(args: argparse.Namespace) -> list[Query]:
+def _named_pairs(args: argparse.Namespace) -> tuple[list["Query"], int]:
+    """A sample of the pairs that were named, and how many there are."""
+    from ..analysis.text_over_image import Query
     from ..text.lines import read_captions
 
-    return [Query(key, text) for key, text in [*args.pair, *(read_captions(args.pairs) if args.pairs else [])]]
+    named = [Query(key, text) for key, text in [*args.pair, *(read_captions(args.pairs) if args.pairs else [])]]
+    return [named[place] for place in _sample(len(named), args)], len(named)
 
 
-def _best_images(args: argparse.Namespace, store: "FeatureStore") -> list[Query]:
-    """Each line with its best image; lines without one are left out."""
-    from ..retrieval.image_ids import ImageIds
+def _best_images(args: argparse.Namespace, store: "FeatureStore") -> tuple[list["Query"], int]:
+    """A sample of lines, each with its best image, and how many lines there are; lines without one are left out."""
+    import numpy as np
+
+    from ..analysis.text_over_image import Query
+    from ..retrieval.image_ids import NO_IMAGE, ImageIds
     from ..text.lines import read_lines
 
     ids = ImageIds(args.image_ids)
     ids.check_against(store)
     lines = read_lines(args.text)
     ids.check_lines(len(lines), str(args.text))
-    best = [int(row) for row in ids.ids[:, 0]] if ids.ids.shape[1] else []
-    wanted = set(best)
-    keys = {row: key for row, key in enumerate(store.keys()) if row in wanted}
-    queries = [Query(keys[row], line) for row, line in zip(best, lines) if row >= 0]
-    if not queries:
+    with_image = np.flatnonzero((ids.ids[:, :1] != NO_IMAGE).any(axis=1))  # best first
+    if not len(with_image):
         raise InputError(f"{args.image_ids} should have an image for a line of {args.text}, but has none.")
-    if len(queries) < len(lines):
-        print(f"warning: {len(lines) - len(queries)} of {len(lines)} lines have no image", file=sys.stderr)
-    return queries
+    if len(with_image) < len(lines):
+        print(f"warning: {len(lines) - len(with_image)} of {len(lines)} lines have no image", file=sys.stderr)
+    chosen = [int(with_image[place]) for place in _sample(len(with_image), args)]
+    best = {line: int(ids.ids[line, 0]) for line in chosen}
+    wanted = set(best.values())
+    keys = {row: key for row, key in enumerate(store.keys()) if row in wanted}
+    return [Query(keys[best[line]], lines[line]) for line in chosen], len(lines)
 
 
 def _play(
@@ -280,6 +203,7 @@ def _play(
     """The pointing game over all boxes; what is left out is counted."""
     from ..analysis.heat_map import peak
     from ..analysis.pointing_game import point, read_boxes, score_pointing
+    from ..analysis.text_over_image import Query, heat_maps
 
     phrases = {Query(phrase.key, phrase.text): phrase for phrase in read_boxes(args.boxes)}
     rows = store.rows_of(query.key for query in phrases)
@@ -329,7 +253,8 @@ def _play(
             for r in results
         ],
     }
-    shown = _sample(list(outcomes), args)
+    asked = list(outcomes)
+    shown = [asked[place] for place in _sample(len(asked), args)]
     result["maps"] = [_as_json(outcomes[query][0]) for query in shown]
     drawn = []
     for query in shown:
@@ -338,12 +263,12 @@ def _play(
     return drawn, f"{len(shown)} of {score.phrases} phrases; {score.rate:.1%} hit, the middle {score.centre_rate:.1%}"
 
 
-def _sample(queries: list[Query], args: argparse.Namespace) -> list[Query]:
+def _sample(total: int, args: argparse.Namespace) -> list[int]:
+    """--sample places among `total`, in their order."""
     import numpy as np
 
-    count = min(args.sample, len(queries))
-    chosen = np.random.default_rng(args.seed).choice(len(queries), size=count, replace=False)
-    return [queries[place] for place in sorted(chosen.tolist())]
+    chosen = np.random.default_rng(args.seed).choice(total, size=min(args.sample, total), replace=False)
+    return sorted(chosen.tolist())
 
 
 def _places(images: "ImageSource", wanted: list[str]) -> dict[str, int]:
@@ -361,7 +286,7 @@ def _size(images: "ImageSource", place: int | None) -> tuple[int, int] | None:
 
 
 def _row(
-    heat: HeatMap,
+    heat: "HeatMap",
     images: "ImageSource",
     places: dict[str, int],
     framing: "Framing",
@@ -395,7 +320,7 @@ def _row(
     return ReportRow(text, [ReportImage(letterbox(picture), key), ReportImage(letterbox(drawn), text)], outputs)
 
 
-def _as_json(heat: HeatMap) -> dict[str, Any]:
+def _as_json(heat: "HeatMap") -> dict[str, Any]:
     from ..analysis.heat_map import peak
 
     return {"key": heat.query.key, "text": heat.query.text, "peak": peak(heat.grid), "map": heat.grid.tolist()}

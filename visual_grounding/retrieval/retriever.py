@@ -136,7 +136,8 @@ class Retriever:
         """Each region by itself through the image tower, as if the picture were nothing else; not normalised.
 
         A tower for one region takes them, too, so that its mean-pooled features can be looked into: their mean is the
-        vector of the mean, because the tower is linear.
+        vector of the mean, because the tower is linear. Weldon pooling of one region x is 2 A x, so for the other tower
+        a cell is W (2 A x) + b: the paper's W (A x) but for a factor and an offset that all cells share.
 
         Shapes:
             features: (I, R, F)
