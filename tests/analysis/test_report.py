@@ -136,3 +136,16 @@ def test_report_of_a_large_store_keeps_only_the_keys_it_shows(tmp_path):
     tracemalloc.stop()
     assert [last.key, seventh.key] == expected
     assert peak < 2_000_000  # all keys would be 18 MB
+
+
+def test_picture_wraps_long_sentences_so_that_they_leave_the_images_free(tmp_path):
+    red = Image.new("RGB", (112, 112), "red")
+    heights = {}
+    for name, text in (("short", "a dog"), ("long", "a very long sentence about a dog " * 20)):
+        row = ReportRow(text, [ReportImage(red, "1.jpg")], [("translation", text, None)])
+        write_report(tmp_path / name, "Title", [ReportSection("rows", [row])])
+        with Image.open(tmp_path / name / "report.png") as picture:
+            pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
+            heights[name] = picture.height
+        assert (pixels == (255, 0, 0)).all(axis=1).sum() > 0.99 * 112 * 112  # no letter lies on the picture
+    assert heights["long"] > heights["short"] + 200

@@ -3,6 +3,7 @@
 import base64
 import html
 import io
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from ..features.images import ImageSource, UnreadableImage, read_image
 from ..features.store import FeatureStore
 from ..retrieval.image_ids import ImageIds
 
+_SOURCE_WIDTH, _OUTPUT_WIDTH = 60, 58  # letters of a line beside the pictures of the PNG; the page wraps by itself
 THUMBNAIL = 112  # pixels a side, in the page and in the picture, unless said otherwise
 
 _STYLE = """
@@ -164,6 +166,10 @@ def _mark(right: bool | None) -> str:
     return {True: " ✓", False: " ✗", None: ""}[right]
 
 
+def _output_lines(name: str, text: str, right: bool | None) -> list[str]:
+    return textwrap.wrap(text + _mark(right), _OUTPUT_WIDTH) or [""]
+
+
 def _draw(path: Path, title: str, sections: Sequence[ReportSection], table: ReportTable | None, pixels: int) -> None:
     """The page as a picture, drawn with matplotlib: no browser is needed, and every font has its letters."""
     import matplotlib
@@ -176,7 +182,13 @@ def _draw(path: Path, title: str, sections: Sequence[ReportSection], table: Repo
     columns = max((len(cells) for cells in table.cells), default=0) if table is not None else 0
     width = max(text_width + across * (side + 0.08), 0.6 + 2.0 * columns) + 0.3
     table_height = line * (len(table.cells) + 2.5) if table is not None else 0
-    heights = [max(side + 0.25, line * (len(row.outputs) + 1.8)) for row in rows]
+    sources = {id(row): textwrap.wrap(row.source, _SOURCE_WIDTH) or [""] for row in rows}
+    outputs = {id(row): [_output_lines(*output) for output in row.outputs] for row in rows}
+
+    def height_of(row: ReportRow) -> float:
+        return max(side + 0.25, line * (len(sources[id(row)]) + sum(map(len, outputs[id(row)])) + 0.8))
+
+    heights = [height_of(row) for row in rows]
     height = 0.7 + table_height + sum(heights) + 0.75 * len(sections)
     with matplotlib.rc_context({"font.family": "DejaVu Sans", "text.parse_math": False}):
         figure = Figure(figsize=(width, height), dpi=dpi, facecolor="#f6f7f9")
@@ -200,11 +212,13 @@ def _draw(path: Path, title: str, sections: Sequence[ReportSection], table: Repo
             write(0.2, top + 0.38, section.note, fontsize=8, color="#5b6775")
             top += 0.75
             for row in section.rows:
-                write(0.2, top, row.source, fontsize=11, fontweight="bold")
-                for number, (name, text, right) in enumerate(row.outputs):
+                write(0.2, top, "\n".join(sources[id(row)]), fontsize=11, fontweight="bold", linespacing=1.35)
+                below = top + line * (len(sources[id(row)]) + 0.4)
+                for (name, _, right), lines in zip(row.outputs, outputs[id(row)]):
                     colour = {True: "#11713d", False: "#b3261e", None: "#1d2733"}[right]
-                    write(0.2, top + line * (number + 1.4), name, fontsize=9, color="#5b6775")
-                    write(1.7, top + line * (number + 1.4), text + _mark(right), fontsize=9, color=colour)
+                    write(0.2, below, name, fontsize=9, color="#5b6775")
+                    write(1.7, below, "\n".join(lines), fontsize=9, color=colour, linespacing=1.55)
+                    below += line * len(lines)
                 for number, shown in enumerate(row.images):
                     left = text_width + number * (side + 0.08)
                     box = (left / width, 1 - (top + side) / height, side / width, side / height)
@@ -213,6 +227,6 @@ def _draw(path: Path, title: str, sections: Sequence[ReportSection], table: Repo
                     if shown.image is not None:
                         axes.imshow(_thumbnail(shown.image, pixels), aspect="auto")
                     label = shown.key if shown.score is None else f"{shown.score:.2f} {shown.key}"
-                    write(left, top + side + 0.03, label[:18], fontsize=6, color="#5b6775")
-                top += max(side + 0.25, line * (len(row.outputs) + 1.8))
+                    write(left, top + side + 0.03, label[: pixels // 6], fontsize=6, color="#5b6775")
+                top += height_of(row)
         figure.savefig(path)
