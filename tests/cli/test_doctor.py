@@ -235,6 +235,24 @@ def test_doctor_refuses_flags_that_say_too_little(capsys, flags, message):
     assert message in capsys.readouterr().err
 
 
+def test_folders_without_a_name_of_their_own(world, capsys, monkeypatch):
+    monkeypatch.chdir(world / "photos")
+    status, output = doctor(world, capsys, "--images", ".", "--next", "extract", "--out", "..")
+    assert status == 0 and "ok     .: 8 pictures" in output and "`extract` needs about 33.4 kB at .." in output
+    monkeypatch.chdir(world / "store")
+    (world / "store.partial").mkdir()
+    assert f"note   {world / 'store.partial'} lies beside" in doctor(world, capsys, "--image-features", ".")[1]
+
+
+def test_doctor_whose_reader_has_gone_ends_quietly():
+    script = "import sys; sys.argv[0] = 'visual-grounding'\nfrom visual_grounding.cli.doctor import say\nfor _ in range(20000): say('x' * 99)\nraise SystemExit(2)"
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.readline()
+    process.stdout.close()
+    errors = process.stderr.read()
+    assert process.wait() == 2 and b"BrokenPipe" not in errors and b"Traceback" not in errors, errors
+
+
 def fresh_doctor(packages: Path, *flags: object, only: bool = False) -> subprocess.CompletedProcess[str]:
     """`doctor` in a fresh process that finds `packages` before what is installed, or, with `only`, instead of it."""
     repository = Path(__file__).resolve().parents[2]

@@ -11,6 +11,8 @@ the first. Exit status: 0 where nothing is wrong (notes are no fault), 2 where s
 """
 
 import argparse
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -61,14 +63,22 @@ def run(args: argparse.Namespace) -> int:
     problems = 0
     for finding in diagnose(args):
         problems += finding.level is Level.WRONG
-        print(f"{finding.level.value:5}  {finding.text}", flush=True)
+        say(f"{finding.level.value:5}  {finding.text}")
         if finding.remedy:
-            print(f"       do: {finding.remedy}", flush=True)
+            say(f"       do: {finding.remedy}")
     if problems:
-        print(f"{problems} thing{'s' if problems > 1 else ''} to mend.")
+        say(f"{problems} thing{'s' if problems > 1 else ''} to mend.")
         return 2
-    print(f"All is well.{f' Next: {next_command(args)}' if args.next else ''}")
+    say(f"All is well.{f' Next: {next_command(args)}' if args.next else ''}")
     return 0
+
+
+def say(line: str) -> None:
+    """Print; where nobody reads any more, as after `| head`, the rest goes nowhere; the exit status still counts."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _check_flags(args: argparse.Namespace) -> None:

@@ -75,9 +75,15 @@ def scan_features(features: np.ndarray, limit: int = SCANNED_BYTES) -> Scan:
     return Scan(rows, bad, bad_count, absent)
 
 
+def partial_of(folder: Path) -> Path:
+    """Where a command that makes `folder` works until it is done; `.` and `..` go by their real names."""
+    named = folder if folder.name not in ("", "..") else folder.resolve()
+    return named.parent / f"{named.name}.partial"
+
+
 def check_unfinished(folder: Path) -> Iterator[Finding]:
     """What an interrupted command left behind."""
-    partial = folder.with_name(folder.name + ".partial")
+    partial = partial_of(folder)
     if not partial.is_dir():
         return
     if folder.exists():
@@ -101,7 +107,7 @@ def _progress(partial: Path) -> tuple[int, int]:
 
 def exists(folder: Path) -> bool:
     """Whether there is more to check than what an interrupted command left."""
-    return folder.exists() or not folder.with_name(folder.name + ".partial").is_dir()
+    return folder.exists() or not partial_of(folder).is_dir()
 
 
 def check_store(folder: Path, parts: Parts, everything: bool) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from .artefacts import Parts
+from .artefacts import Parts, partial_of
 from .findings import Finding, note, ok, wrong
 
 _ID_BYTES = 4 + 2  # an int32 row and its float16 score
@@ -37,7 +37,7 @@ def check_disk(step: str, out: Path, needed: int | None) -> Iterator[Finding]:
         yield wrong(f"{out} can't be written: {parent} is read-only for you. Choose another --out.")
         return
     free = shutil.disk_usage(parent).free
-    claimed = _size_below(out.with_name(out.name + ".partial"))
+    claimed = _size_below(partial_of(out))
     text = f"`{step}` needs about {_readable(max(0, needed - claimed))} at {out}, and {_readable(free)} are free"
     if needed - claimed > free:
         yield wrong(f"{text}: too little. Free some, or choose an --out on another disk.")
