@@ -245,7 +245,13 @@ def test_folders_without_a_name_of_their_own(world, capsys, monkeypatch):
 
 
 def test_doctor_whose_reader_has_gone_ends_quietly():
-    script = "import sys; sys.argv[0] = 'visual-grounding'\nfrom visual_grounding.cli.doctor import say\nfor _ in range(20000): say('x' * 99)\nraise SystemExit(2)"
+    script = """import sys
+sys.argv[0] = "visual-grounding"
+from visual_grounding.cli.doctor import say
+for _ in range(20000):
+    say("x" * 99)
+sys.exit(2)
+"""
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.readline()
     process.stdout.close()
