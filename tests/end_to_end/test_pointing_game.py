@@ -68,9 +68,10 @@ def test_maps_of_a_trained_retriever_point_at_what_the_text_names(real_data, tmp
     run(
         "fairseq-train", "captions", "--user-dir", user_dir, "--task", "image_text_matching",
         "--image-features", "grid", "--arch", "visual_semantic_embedding", "--text-encoder", "bag",
-        "--joint-size", 256, "--text-embed-size", 200,
-        "--joint-batch-norm", "--criterion", "hardest_negative_triplet", "--triplet-direction", "both", "--optimizer",
-        "adam", "--lr", 0.002, "--batch-size", 128, "--max-epoch", 2, "--seed", 1, "--cpu", "--no-progress-bar",
+        "--joint-size", 512, "--text-embed-size", 300, "--image-dropout", 0.3, "--text-dropout", 0.3,
+        "--joint-batch-norm", "--criterion", "hardest_negative_triplet", "--triplet-direction", "both",
+        "--optimizer", "adam", "--lr", 0.002, "--lr-scheduler", "polynomial_decay", "--total-num-update", 892,
+        "--batch-size", 128, "--max-epoch", 4, "--seed", 1, "--cpu", "--no-progress-bar", "--no-epoch-checkpoints",
         "--disable-validation", "--save-dir", "checkpoints",
     )  # fmt: skip
     run(
