@@ -10,7 +10,7 @@ import pytest
 from conftest import REPOSITORY
 from fairseq import options
 
-from visual_grounding.cli.main import VERBS
+from visual_grounding.cli.main import MODULES, VERBS
 
 PARSERS = {
     "fairseq-train": options.get_training_parser,
@@ -47,12 +47,14 @@ def parse(command: str) -> None:
     """Parse a command as the program would; SystemExit means that it wouldn't."""
     name, *arguments = words(command)
     if name == "visual-grounding":
-        verb = arguments[0]
+        length = 2 if " ".join(arguments[:2]) in VERBS else 1
+        verb = " ".join(arguments[:length])
         assert verb in VERBS, command
-        module = import_module(f"visual_grounding.cli.{'import_' if verb == 'import' else verb.replace('-', '_')}")
+        name = MODULES.get(verb, verb.replace("-", "_").replace(" ", "_"))
+        module = import_module(f"visual_grounding.cli.{name}")
         parser = ArgumentParser()
         module.add_arguments(parser)
-        parser.parse_args(arguments[1:])
+        parser.parse_args(arguments[length:])
     elif name == "fairseq-preprocess":
         PARSERS[name]().parse_args(arguments)
     else:

@@ -1,10 +1,27 @@
 """The report: one page that needs no other file, and a picture of it."""
 
+import re
+import tracemalloc
+
 import numpy as np
 from conftest import run_command, write_image_ids, write_store
 from PIL import Image
+from small_retriever import make_retriever, make_sentences
 
-from visual_grounding.analysis.report import ReportImage, ReportRow, ReportSection, ReportTable, write_report
+from visual_grounding.analysis.report import (
+    ReportImage,
+    ReportRow,
+    ReportSection,
+    ReportTable,
+    images_of_sentences,
+    write_report,
+)
+from visual_grounding.cli.main import main
+from visual_grounding.features.images import open_images
+from visual_grounding.features.store import FeatureStore
+from visual_grounding.retrieval.dense import retrieve_dense
+from visual_grounding.retrieval.image_ids import ImageIds
+from visual_grounding.retrieval.index import Index, build_index
 from visual_grounding.storage.artefact import sha256_of_file
 
 
@@ -78,3 +95,57 @@ def test_report_command_warns_of_another_text(tmp_path):
     for text, warned in (("text", False), ("other", True)):
         done = run_command("visual-grounding", "report", "--text", tmp_path / text, *shown)
         assert done.returncode == 0 and ("found for another text" in done.stderr) is warned, done.stderr
+
+
+def test_report_shows_what_a_retriever_found_with_scores_and_keys(tmp_path):
+    """No translation is needed, and the page needs no other file."""
+    keys = [f"{row}.png" for row in range(5)]
+    (tmp_path / "photos").mkdir()
+    for row, key in enumerate(keys):
+        Image.new("RGB", (12, 8), (50 * row, 0, 0)).save(tmp_path / "photos" / key)
+    store = write_store(tmp_path / "store", np.random.default_rng(0).normal(size=(5, 1, 6)), keys)
+    retriever = make_retriever(tmp_path / "retriever")
+    build_index(retriever, FeatureStore(store), tmp_path / "index")
+    sentences = make_sentences()
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in sentences))
+    retrieve_dense(retriever, Index(tmp_path / "index"), sentences, tmp_path / "ids", 3)
+    flags = {"text": "text", "image-ids": "ids", "image-features": "store", "images": "photos", "out": "page"}
+    named = [word for flag, name in flags.items() for word in (f"--{flag}", str(tmp_path / name))]
+    assert main(["report", *named, "--rows", "0,3"]) == 0
+    page = (tmp_path / "page/report.html").read_text(encoding="utf-8")
+    ids = ImageIds(tmp_path / "ids")
+    shown = re.findall(r"<figcaption title='([^']*)'", page)
+    assert shown == [f"{float(score):.2f} {keys[row]}" for row, score in zip(ids.ids[0], ids.scores[0])]
+    assert sentences[0] in page and "no image" in page  # sentence 3 is empty
+    assert re.findall(r"(?:src|href)='([^']{11})", page) == ["data:image/"] * 3
+    assert (tmp_path / "page/report.png").stat().st_size > 1000
+
+
+def test_report_of_a_large_store_keeps_only_the_keys_it_shows(tmp_path):
+    images = 200_000
+    keys = [f"folder/with/a/long/name/{row:09d}.png" for row in range(images)]
+    store = FeatureStore(write_store(tmp_path / "store", np.ones((images, 1, 1)), keys))
+    table = write_image_ids(tmp_path / "ids", np.array([[images - 1, 7]], np.int32), store.keys_sha256)
+    Image.new("RGB", (4, 4)).save(tmp_path / "one.png")
+    expected = [keys[-1], keys[7]]
+    del keys
+    source = open_images(tmp_path)
+    tracemalloc.start()
+    ((last, seventh),) = images_of_sentences(ImageIds(table), [0], store, source, 8)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [last.key, seventh.key] == expected
+    assert peak < 2_000_000  # all keys would be 18 MB
+
+
+def test_picture_wraps_long_sentences_so_that_they_leave_the_images_free(tmp_path):
+    red = Image.new("RGB", (112, 112), "red")
+    heights = {}
+    for name, text in (("short", "a dog"), ("long", "a very long sentence about a dog " * 20)):
+        row = ReportRow(text, [ReportImage(red, "1.jpg")], [("translation", text, None)])
+        write_report(tmp_path / name, "Title", [ReportSection("rows", [row])])
+        with Image.open(tmp_path / name / "report.png") as picture:
+            pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
+            heights[name] = picture.height
+        assert (pixels == (255, 0, 0)).all(axis=1).sum() > 0.99 * 112 * 112  # no letter lies on the picture
+    assert heights["long"] > heights["short"] + 200

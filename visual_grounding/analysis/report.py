@@ -3,6 +3,7 @@
 import base64
 import html
 import io
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,8 @@ from ..features.images import ImageSource, UnreadableImage, read_image
 from ..features.store import FeatureStore
 from ..retrieval.image_ids import ImageIds
 
-THUMBNAIL = 112  # pixels a side, in the page and in the picture
+_SOURCE_WIDTH, _OUTPUT_WIDTH = 60, 58  # letters of a line beside the pictures of the PNG; the page wraps by itself
+THUMBNAIL = 112  # pixels a side, in the page and in the picture, unless said otherwise
 
 _STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;color:#1d2733;background:#f6f7f9;margin:0 auto;max-width:1180px;padding:24px}
@@ -25,7 +27,8 @@ tr+tr td{border-top:1px solid #e3e7ec}
 .row{background:#fff;box-shadow:0 1px 3px #0002;margin:10px 0;padding:12px 16px}
 .row{display:flex;gap:18px;flex-wrap:wrap}
 .text{flex:1 1 380px} .source{font-size:17px;font-weight:600} .images{display:flex;gap:6px;flex-wrap:wrap}
-figure{margin:0;width:112px} figure img{width:112px;height:112px;object-fit:cover;border-radius:4px;background:#e9edf2}
+figure{margin:0;width:SIDEpx}
+figure img{width:SIDEpx;height:SIDEpx;object-fit:cover;border-radius:4px;background:#e9edf2}
 figcaption{font-size:11px;color:#5b6775;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
 dl{margin:6px 0 0;display:grid;grid-template-columns:max-content 1fr;gap:1px 14px} dt{color:#5b6775} dd{margin:0}
 .right{color:#11713d} .wrong{color:#b3261e} .none{color:#5b6775}
@@ -76,7 +79,8 @@ def images_of_sentences(
     ]
     wanted = {row for table in tables for row, _ in table[:limit]}
     names = {row: key for row, key in enumerate(store.keys()) if row in wanted}
-    places = {key: place for place, key in enumerate(images.keys)}
+    shown = set(names.values())
+    places = {key: place for place, key in enumerate(images.keys) if key in shown}
     pictures = {row: _load(images, places.get(key)) for row, key in names.items()}
     return [[ReportImage(pictures[row], names[row], score) for row, score in table[:limit]] for table in tables]
 
@@ -88,7 +92,9 @@ def _load(images: ImageSource, place: int | None) -> Image.Image | None:
         return None
 
 
-def write_report(out: Path, title: str, sections: Sequence[ReportSection], table: ReportTable | None = None) -> None:
+def write_report(
+    out: Path, title: str, sections: Sequence[ReportSection], table: ReportTable | None = None, side: int = THUMBNAIL
+) -> None:
     """Write `report.html`, which needs no other file, and `report.png`, which shows the same.
 
     Args:
@@ -96,20 +102,22 @@ def write_report(out: Path, title: str, sections: Sequence[ReportSection], table
         title: the heading.
         sections: what to show, in order.
         table: results above them.
+        side: of each picture, in pixels.
 
     Raises:
         InputError: the folder can't be written.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out / "report.html").write_text(_page(title, sections, table), encoding="utf-8")
-        _draw(out / "report.png", title, sections, table)
+        (out / "report.html").write_text(_page(title, sections, table, side), encoding="utf-8")
+        _draw(out / "report.png", title, sections, table, side)
     except OSError as error:
         raise InputError(f"{out} can't be written: {error.strerror or error}.") from error
 
 
-def _page(title: str, sections: Sequence[ReportSection], table: ReportTable | None) -> str:
-    parts = [f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{_STYLE}</style>"]
+def _page(title: str, sections: Sequence[ReportSection], table: ReportTable | None, side: int) -> str:
+    style = _STYLE.replace("SIDE", str(side))
+    parts = [f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{style}</style>"]
     parts.append(f"<h1>{html.escape(title)}</h1>")
     if table is not None:
         parts.append(f"<p class=note>{html.escape(table.note)}</p><table>")
@@ -119,34 +127,34 @@ def _page(title: str, sections: Sequence[ReportSection], table: ReportTable | No
         parts.append("</table>")
     for section in sections:
         parts.append(f"<h2>{html.escape(section.title)}</h2><p class=note>{html.escape(section.note)}</p>")
-        parts += [_row(row) for row in section.rows]
+        parts += [_row(row, side) for row in section.rows]
     return "\n".join(parts) + "\n"
 
 
-def _row(row: ReportRow) -> str:
+def _row(row: ReportRow, side: int) -> str:
     outputs = "".join(
         f"<dt>{html.escape(name)}</dt><dd class={_verdict(right)}>{html.escape(text)}{_mark(right)}</dd>"
         for name, text, right in row.outputs
     )
-    figures = "".join(_figure(image) for image in row.images) or "<span class=none>no image</span>"
+    figures = "".join(_figure(image, side) for image in row.images) or "<span class=none>no image</span>"
     source = f"<div class=source>{html.escape(row.source)}</div>"
     return f"<div class=row><div class=text>{source}<dl>{outputs}</dl></div><div class=images>{figures}</div></div>"
 
 
-def _figure(shown: ReportImage) -> str:
+def _figure(shown: ReportImage, side: int) -> str:
     label = html.escape(shown.key if shown.score is None else f"{shown.score:.2f} {shown.key}")
     if shown.image is None:
         return f"<figure><img alt='unreadable'><figcaption title='{label}'>{label}</figcaption></figure>"
     packed = io.BytesIO()
-    _thumbnail(shown.image).save(packed, "JPEG", quality=88)
+    _thumbnail(shown.image, side).save(packed, "JPEG", quality=88)
     data = base64.b64encode(packed.getvalue()).decode()
     picture = f"<img alt='' src='data:image/jpeg;base64,{data}'>"
     return f"<figure>{picture}<figcaption title='{label}'>{label}</figcaption></figure>"
 
 
-def _thumbnail(image: Image.Image) -> Image.Image:
+def _thumbnail(image: Image.Image, side: int) -> Image.Image:
     small = image.copy()
-    small.thumbnail((2 * THUMBNAIL, 2 * THUMBNAIL))
+    small.thumbnail((2 * side, 2 * side))
     return small
 
 
@@ -158,7 +166,11 @@ def _mark(right: bool | None) -> str:
     return {True: " ✓", False: " ✗", None: ""}[right]
 
 
-def _draw(path: Path, title: str, sections: Sequence[ReportSection], table: ReportTable | None) -> None:
+def _output_lines(name: str, text: str, right: bool | None) -> list[str]:
+    return textwrap.wrap(text + _mark(right), _OUTPUT_WIDTH) or [""]
+
+
+def _draw(path: Path, title: str, sections: Sequence[ReportSection], table: ReportTable | None, pixels: int) -> None:
     """The page as a picture, drawn with matplotlib: no browser is needed, and every font has its letters."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -166,11 +178,17 @@ def _draw(path: Path, title: str, sections: Sequence[ReportSection], table: Repo
     rows = [row for section in sections for row in section.rows]
     across = max((len(row.images) for row in rows), default=0)
     text_width, line, dpi = 6.0, 0.22, 100  # inches, inches, pixels per inch
-    side = THUMBNAIL / dpi
+    side = pixels / dpi
     columns = max((len(cells) for cells in table.cells), default=0) if table is not None else 0
     width = max(text_width + across * (side + 0.08), 0.6 + 2.0 * columns) + 0.3
     table_height = line * (len(table.cells) + 2.5) if table is not None else 0
-    heights = [max(side + 0.25, line * (len(row.outputs) + 1.8)) for row in rows]
+    sources = {id(row): textwrap.wrap(row.source, _SOURCE_WIDTH) or [""] for row in rows}
+    outputs = {id(row): [_output_lines(*output) for output in row.outputs] for row in rows}
+
+    def height_of(row: ReportRow) -> float:
+        return max(side + 0.25, line * (len(sources[id(row)]) + sum(map(len, outputs[id(row)])) + 0.8))
+
+    heights = [height_of(row) for row in rows]
     height = 0.7 + table_height + sum(heights) + 0.75 * len(sections)
     with matplotlib.rc_context({"font.family": "DejaVu Sans", "text.parse_math": False}):
         figure = Figure(figsize=(width, height), dpi=dpi, facecolor="#f6f7f9")
@@ -194,19 +212,21 @@ def _draw(path: Path, title: str, sections: Sequence[ReportSection], table: Repo
             write(0.2, top + 0.38, section.note, fontsize=8, color="#5b6775")
             top += 0.75
             for row in section.rows:
-                write(0.2, top, row.source, fontsize=11, fontweight="bold")
-                for number, (name, text, right) in enumerate(row.outputs):
+                write(0.2, top, "\n".join(sources[id(row)]), fontsize=11, fontweight="bold", linespacing=1.35)
+                below = top + line * (len(sources[id(row)]) + 0.4)
+                for (name, _, right), lines in zip(row.outputs, outputs[id(row)]):
                     colour = {True: "#11713d", False: "#b3261e", None: "#1d2733"}[right]
-                    write(0.2, top + line * (number + 1.4), name, fontsize=9, color="#5b6775")
-                    write(1.7, top + line * (number + 1.4), text + _mark(right), fontsize=9, color=colour)
+                    write(0.2, below, name, fontsize=9, color="#5b6775")
+                    write(1.7, below, "\n".join(lines), fontsize=9, color=colour, linespacing=1.55)
+                    below += line * len(lines)
                 for number, shown in enumerate(row.images):
                     left = text_width + number * (side + 0.08)
                     box = (left / width, 1 - (top + side) / height, side / width, side / height)
                     axes = figure.add_axes(box)
                     axes.set_axis_off()
                     if shown.image is not None:
-                        axes.imshow(_thumbnail(shown.image), aspect="auto")
+                        axes.imshow(_thumbnail(shown.image, pixels), aspect="auto")
                     label = shown.key if shown.score is None else f"{shown.score:.2f} {shown.key}"
-                    write(left, top + side + 0.03, label[:18], fontsize=6, color="#5b6775")
-                top += max(side + 0.25, line * (len(row.outputs) + 1.8))
+                    write(left, top + side + 0.03, label[: pixels // 6], fontsize=6, color="#5b6775")
+                top += height_of(row)
         figure.savefig(path)

@@ -17,8 +17,11 @@ VERBS = {
     "average": "several checkpoints -> one with their mean weights",
     "evaluate": "translations -> BLEU, chrF, METEOR, significance",
     "report": "sentences, their images and translations side by side",
+    "report heatmap": "where in its image a text is, as a heat map; the pointing game",
+    "doctor": "check a whole set-up, and say what is wrong and what to do",
     "user-dir": "print the path for fairseq's --user-dir",
 }
+MODULES = {"import": "import_"}  # where the name of the verb can't be the name of its file
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,21 +30,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     overview = argparse.ArgumentParser(
         prog="visual-grounding",
         description="Find images for text, and train text models that use them.",
-        epilog="\n".join(f"  {verb:10} {what}" for verb, what in VERBS.items()),
+        epilog="\n".join(f"  {verb:14} {what}" for verb, what in VERBS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     overview.add_argument(
         "verb", choices=VERBS, metavar="VERB", help="one of the verbs below; VERB --help for its flags"
     )
-    verb = overview.parse_args(argv[:1]).verb
-    module = import_module(f".{verb.replace('-', '_')}" if verb != "import" else ".import_", __package__)
+    length = 2 if " ".join(argv[:2]) in VERBS else 1
+    verb = overview.parse_args([" ".join(argv[:length])] if argv else []).verb
+    module = import_module(f".{MODULES.get(verb, verb.replace('-', '_').replace(' ', '_'))}", __package__)
     parser = argparse.ArgumentParser(
         prog=f"visual-grounding {verb}",
         description=module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add_arguments(parser)
-    args = parser.parse_args(argv[1:])
+    args = parser.parse_args(argv[length:])
     try:
         return module.run(args) or 0
     except InputError as error:

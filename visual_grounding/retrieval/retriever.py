@@ -146,6 +146,38 @@ class Retriever:
             )
         return self.embedding.encode_images(features.to(self.device).float(), padding_mask.to(self.device)).cpu()
 
+    @torch.inference_mode()
+    def encode_cells(self, features: Tensor) -> Tensor:
+        """Each region by itself through the image tower, as if the picture were nothing else; not normalised.
+
+        A tower for one region takes them, too, so that its mean-pooled features can be looked into: their mean is the
+        vector of the mean, because the tower is linear. Weldon pooling of one region x is 2 A x, so for the other tower
+        a cell is W (2 A x) + b: the paper's W (A x) but for a factor and an offset that all cells share.
+
+        Shapes:
+            features: (I, R, F)
+            returns: (I, R, D) float32, on the CPU
+
+        Raises:
+            InputError: features of another size than the retriever was trained on, or it doesn't project images.
+        """
+        tower = getattr(self.embedding, "image", None)
+        if tower is None:
+            raise InputError(
+                f"retriever {self.folder} should project image features, but takes images that are projected already. "
+                "Use one that was trained with --arch visual_semantic_embedding."
+            )
+        images, regions, size = features.shape
+        expected = self.embedding.config.image_feature_size
+        if size != expected:
+            raise InputError(
+                f"retriever {self.folder} was trained on regions with {expected} numbers, but these have {size}. "
+                "Use a grid of the features that it was trained on."
+            )
+        alone = features.reshape(images * regions, 1, size).to(self.device).float()
+        present = torch.zeros(alone.shape[:2], dtype=torch.bool, device=self.device)
+        return tower(alone, present).float().cpu().view(images, regions, -1)
+
 
 def load_weights(embedding: JointEmbedding, state: dict[str, Tensor], origin: str) -> None:
     """Put weights into both towers; all of them must fit.

@@ -1,0 +1,79 @@
+"""The scan for NaN: all of a small store, a spread of a large one, bounded memory; room on the disk."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from visual_grounding.diagnosis.artefacts import scan_features
+from visual_grounding.diagnosis.disk import check_disk
+from visual_grounding.diagnosis.findings import Level, findings_of, ok
+
+
+def test_scan_finds_every_kind_of_broken_number():
+    features = np.ones((10, 2, 3), np.float16)
+    features[2, 1, 0], features[5, 0, 2], features[6, 0, 0], features[9, 1, 1] = np.nan, np.inf, -np.inf, np.nan
+    features[4] = 0
+    features[7] = -0.0
+    features[8] = np.finfo(np.float16).max
+    assert scan_features(features) == (10, [2, 5, 6], 4, 2)
+
+
+def test_scan_agrees_with_a_naive_loop():
+    rng = np.random.default_rng(0)
+    features = rng.integers(0, 2**16, (200, 1, 5)).astype(np.uint16).view(np.float16)  # any bits at all
+    naive = [row for row in range(200) if not all(np.isfinite(float(number)) for number in features[row, 0])]
+    scan = scan_features(features)
+    assert (scan.bad, scan.bad_count, scan.rows) == (naive[:3], len(naive), 200)
+
+
+def test_scan_of_a_large_store_looks_at_its_beginning_and_its_end_in_bounded_memory(tmp_path):
+    path = tmp_path / "features.npy"
+    large = np.lib.format.open_memmap(path, "w+", "float16", (40_000, 1, 1024))  # 80 MB, sparse: all zero
+    large[0] = large[-1] = np.nan
+    large.flush()
+    tracemalloc.start()
+    scan = scan_features(np.load(path, mmap_mode="r"), limit=20 << 20)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert scan.bad == [0, 39_999] and scan.bad_count == 2
+    assert 4_000 < scan.rows <= 10_240 + 4_096 and scan.absent == scan.rows - 2
+    assert peak < 40 << 20
+
+
+def test_scan_of_an_empty_store():
+    assert scan_features(np.zeros((0, 1, 4), np.float16)) == (0, [], 0, 0)
+
+
+def test_check_that_breaks_is_a_finding():
+    def check():
+        yield ok("first")
+        raise KeyError("surprise")
+
+    first, second = findings_of(check, "the thing")
+    assert first.level is Level.OK
+    assert second.level is Level.WRONG and second.text == "the thing can't be checked: KeyError: 'surprise'"
+
+
+def test_disk_counts_what_an_interrupted_run_claimed(tmp_path):
+    claimed = tmp_path / "out.partial"
+    claimed.mkdir()
+    (claimed / "features.npy").write_bytes(b"x" * 1_000_000)  # a whole number of blocks, or a little more
+    (finding,) = check_disk("extract", tmp_path / "out", 1_500_000)
+    assert finding.level is Level.OK
+    assert "needs about 49" in finding.text or "needs about 500.0 kB" in finding.text
+
+
+@pytest.mark.parametrize("needed", [None, 10**18])
+def test_disk_says_what_it_cannot_know_and_what_is_too_much(tmp_path, needed):
+    (finding,) = check_disk("index", tmp_path / "deep" / "out", needed)
+    if needed is None:
+        assert finding.level is Level.NOTE and "How much disk `index` needs isn't known" in finding.text
+    else:
+        assert finding.level is Level.WRONG and "needs about 1000.0 PB" in finding.text and "too little" in finding.text
+
+
+def test_disk_refuses_an_output_below_a_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    (finding,) = check_disk("index", tmp_path / "file" / "out", 1)
+    assert finding.level is Level.WRONG and f"{tmp_path / 'file'} is a file, but should be a folder" in finding.text

@@ -1,0 +1,72 @@
+"""Which part of a picture the network saw: hand-worked windows, and the very pixels that preprocessing leaves."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from visual_grounding.errors import InputError
+from visual_grounding.features.backbones import Preprocessing
+from visual_grounding.features.framing import Box, Framing, framing_of_plan, parse_framing
+
+
+def test_window_of_a_wide_picture_by_hand():
+    # 600x300: short side 300 -> 256, long side 600 * 256 / 300 = 512. Crop 224: columns 144..368, rows 16..240.
+    assert Framing(256, 224).window(600, 300) == Box(144 / 512, 16 / 256, 368 / 512, 240 / 256)
+    # 300x600 is the same, turned.
+    assert Framing(256, 224).window(300, 600) == Box(16 / 256, 144 / 512, 240 / 256, 368 / 512)
+
+
+def test_window_rounds_as_torchvision_does():
+    # 500x333: the long side is 256 * 500 / 333 = 384.38 -> 384; (384 - 224) / 2 = 80.
+    assert Framing(256, 224).window(500, 333) == Box(80 / 384, 16 / 256, 304 / 384, 240 / 256)
+    # 255x255 stays 255; (255 - 224) / 2 = 15.5 -> 16, the even one.
+    assert Framing(255, 224).window(255, 255) == Box(16 / 255, 16 / 255, 240 / 255, 240 / 255)
+
+
+def test_window_reaches_beyond_the_picture_when_the_crop_is_larger():
+    # 100x100 resized to 10, crop 13: 3 pixels too few; the left gets 3 // 2 = 1 of them.
+    assert Framing(10, 13).window(100, 100) == Box(-0.1, -0.1, 1.2, 1.2)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(20, 90), st.integers(20, 90), st.integers(24, 40), st.integers(16, 48))
+def test_window_is_what_the_preprocessing_leaves(width, height, resize, crop):
+    """A picture whose red grows to the right and whose green grows downward tells where each of its pixels was."""
+    across, down = np.meshgrid((np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height)
+    picture = Image.fromarray((np.stack([across, down, down], axis=-1) * 255).round().astype(np.uint8))
+    pixels = Preprocessing(resize, crop).pixels(picture).astype(float) / 255
+    window = Framing(resize, crop).window(width, height)
+    place = (np.arange(crop) + 0.5) / crop
+    x, y = window.x0 + place * (window.x1 - window.x0), window.y0 + place * (window.y1 - window.y0)
+    inner_x, inner_y = (x > 0.1) & (x < 0.9), (y > 0.1) & (y < 0.9)  # at the edges resizing averages less
+    middle = pixels[inner_y][:, inner_x]
+    if middle.size:
+        assert np.abs(middle[..., 0] - x[inner_x]).max() < 0.02 + 1 / min(width, resize)
+        assert np.abs(middle[..., 1] - y[inner_y][:, None]).max() < 0.02 + 1 / min(height, resize)
+    outside = (y < 0)[:, None] | (y > 1)[:, None] | (x < 0) | (x > 1)
+    assert not pixels[outside].any()  # padding is black
+
+
+def test_framing_is_read_from_the_plan_that_extraction_writes():
+    plan = Preprocessing(256, 224, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2), "bicubic").as_plan()
+    assert framing_of_plan(plan) == Framing(256, 224)
+    assert framing_of_plan("") is None
+    assert framing_of_plan("something else") is None
+
+
+@pytest.mark.parametrize("text", ["256", "0/224", "256/0", "a/b", "squeezed", "256/224/1"])
+def test_framing_refuses(text):
+    with pytest.raises(InputError, match=f"--framing should be whole, or RESIZE/CROP such as 256/224, but is '{text}'"):
+        parse_framing(text)
+
+
+def test_framing_whole_is_all_of_the_picture():
+    assert parse_framing("whole").window(37, 91) == Box(0, 0, 1, 1)
+
+
+def test_boxes_hold_their_edges_and_overlap_only_with_an_area():
+    box = Box(1, 1, 3, 2)
+    assert box.holds(1, 1) and box.holds(3, 2) and not box.holds(3.1, 2) and not box.holds(2, 0.9)
+    assert box.overlaps(Box(2, 0, 9, 9)) and not box.overlaps(Box(3, 0, 9, 9)) and not box.overlaps(Box(0, 2, 9, 9))

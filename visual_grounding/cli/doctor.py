@@ -1,0 +1,152 @@
+"""Check a whole set-up, and say in plain words what is wrong and what to do.
+
+  visual-grounding doctor
+  visual-grounding doctor --images photos/ --image-features features/photos --retriever retriever --index index \\
+      --text train.en --image-ids ids/train
+  visual-grounding doctor --images photos/ --next extract --out features/photos
+
+Packages and devices are always checked; of the files, those that are named, each by itself and whether they belong
+together. With --next also the disk that this step needs at --out. Nothing is written. Every problem is told, not only
+the first. Exit status: 0 where nothing is wrong (notes are no fault), 2 where something is.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..diagnosis.findings import Finding
+
+# What decides the size of a step's output, and what its command line needs.
+NEEDED = {"extract": ("images",), "index": ("retriever", "image_features"), "retrieve": ("retriever", "index", "text")}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of this verb."""
+    parser.add_argument("--images", metavar="SOURCE", help="pictures: folder, tar or .txt list; a sample is decoded")
+    parser.add_argument("--image-features", type=Path, metavar="DIR", help="feature store")
+    parser.add_argument("--image-ids", type=Path, metavar="DIR", help="image ids of --text, or a folder of splits")
+    parser.add_argument("--text", type=Path, metavar="FILE", help="sentences, one a line")
+    parser.add_argument("--retriever", type=Path, metavar="DIR", help="made by `export`")
+    parser.add_argument("--index", type=Path, metavar="DIR", help="made by `index`")
+    parser.add_argument(
+        "--whole-store",
+        action="store_true",
+        help="scan every number of the features for NaN, however long it takes (default: up to 512 MiB of them)",
+    )
+    step = parser.add_argument_group("is there room for the next step?")
+    step.add_argument("--next", choices=NEEDED, help="the step that comes next")
+    step.add_argument("--out", type=Path, metavar="DIR", help="where it will write")
+    step.add_argument(
+        "--values-per-image",
+        type=int,
+        default=2048,
+        metavar="N",
+        help="extract: regions x numbers: 2048 for a pooled ResNet, 100352 for its 7x7 grid (default: %(default)s)",
+    )
+    step.add_argument(
+        "-n", "--images-per-sentence", type=int, default=8, metavar="N", help="retrieve: (default: %(default)s)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print every finding; 2 where something is wrong."""
+    from ..diagnosis.findings import Level
+
+    _check_flags(args)
+    problems = 0
+    for finding in diagnose(args):
+        problems += finding.level is Level.WRONG
+        say(f"{finding.level.value:5}  {finding.text}")
+        if finding.remedy:
+            say(f"       do: {finding.remedy}")
+    if problems:
+        say(f"{problems} thing{'s' if problems > 1 else ''} to mend.")
+        return 2
+    say(f"All is well.{f' Next: {next_command(args)}' if args.next else ''}")
+    return 0
+
+
+def say(line: str) -> None:
+    """Print; where nobody reads any more, as after `| head`, the rest goes nowhere; the exit status still counts."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    if args.next is None and args.out is not None:
+        raise InputError(f"--out {args.out} is where the next step will write: name that step with --next.")
+    if args.next is None:
+        return
+    missing = [_flag(name) for name in (*NEEDED[args.next], "out") if getattr(args, name) is None]
+    if missing:
+        raise InputError(f"--next {args.next} also needs {' and '.join(missing)}.")
+    for name in ("values_per_image", "images_per_sentence"):
+        if getattr(args, name) < 1:
+            raise InputError(f"{_flag(name)} should be at least 1, but is {getattr(args, name)}.")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def diagnose(args: argparse.Namespace) -> Iterator["Finding"]:
+    """All findings, one check after the other; none stops the next."""
+    from ..diagnosis import environment
+    from ..diagnosis.findings import findings_of
+
+    needs_faiss = args.index if args.index is not None and any(args.index.glob("*.faiss")) else None
+    checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [
+        ("packages", environment.check_packages),
+        ("torch", environment.check_devices),
+        ("torchvision", environment.check_torchvision),
+        ("faiss", partial(environment.check_faiss, needs_faiss)),
+    ]
+    for subject, check in checks:
+        yield from findings_of(check, subject)
+    yield from findings_of(partial(_diagnose_files, args), "files")
+
+
+def _diagnose_files(args: argparse.Namespace) -> Iterator["Finding"]:
+    from ..diagnosis import artefacts
+    from ..diagnosis.disk import bytes_needed, check_disk
+    from ..diagnosis.findings import findings_of
+
+    parts = artefacts.Parts()
+    # In this order, because ids, retriever, index and pictures are compared with the store and the text.
+    checks: list[tuple[Path | str | None, Callable[[], Iterable[Finding]]]] = [
+        (args.image_features, lambda: artefacts.check_store(args.image_features, parts, args.whole_store)),
+        (args.text, lambda: artefacts.check_text(args.text, parts)),
+        (args.image_ids, lambda: artefacts.check_image_ids(args.image_ids, args.text, parts)),
+        (args.retriever, lambda: artefacts.check_retriever(args.retriever, parts)),
+        (args.index, lambda: artefacts.check_index(args.index, parts)),
+        (args.images, lambda: artefacts.check_images(args.images, parts)),
+    ]
+    for place, check in checks:
+        if place is None:
+            continue
+        yield from findings_of(partial(artefacts.check_unfinished, Path(place)), str(place))
+        if artefacts.exists(Path(place)):
+            yield from findings_of(check, str(place))
+    if args.next is not None:
+        needed = bytes_needed(args.next, parts, args.values_per_image, args.images_per_sentence)
+        yield from findings_of(partial(check_disk, args.next, args.out, needed), str(args.out))
+
+
+def next_command(args: argparse.Namespace) -> str:
+    """The command line of the next step, with what was named."""
+    more = {
+        "extract": ["--backbone", "resnet152"],
+        "index": [],
+        "retrieve": ["--method", "dense", "-n", str(args.images_per_sentence)],
+    }[args.next]
+    named = [word for name in NEEDED[args.next] for word in (_flag(name), str(getattr(args, name)))]
+    return " ".join(["visual-grounding", args.next, *more, *named, "--out", str(args.out)])

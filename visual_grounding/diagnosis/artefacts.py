@@ -1,0 +1,268 @@
+"""Files: a store, ids, a text, a retriever, an index, pictures; each by itself, and whether they belong together."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..errors import InputError
+from ..features.images import ImageSource, UnreadableImage, open_images, read_image
+from ..features.store import FeatureStore
+from ..storage.artefact import META, sha256_of_file
+from ..text.lines import read_lines, sha256_of_lines
+from .findings import Finding, note, ok, wrong
+
+if TYPE_CHECKING:
+    from ..retrieval.image_ids import ImageIds
+    from ..retrieval.index import Index
+    from ..retrieval.retriever import Retriever
+
+SCANNED_BYTES = 512 << 20  # of features: about a second; of a larger store, this much is spread over all of it
+_BLOCK_BYTES = 8 << 20
+_SAMPLED_IMAGES = 32
+_NAMED = 3  # how many culprits are named
+
+
+@dataclass
+class Parts:
+    """What could be opened so far; None where it wasn't asked for, or is broken."""
+
+    store: FeatureStore | None = None
+    text: list[str] | None = None
+    retriever: "Retriever | None" = None
+    index: "Index | None" = None
+    images: ImageSource | None = None
+
+
+class Scan(NamedTuple):
+    """Rows looked at, and what is odd about them; `bad` are the first rows that hold NaN or infinity."""
+
+    rows: int
+    bad: list[int]
+    bad_count: int
+    absent: int
+
+
+def scan_features(features: np.ndarray, limit: int = SCANNED_BYTES) -> Scan:
+    """Look for numbers that are none, block by block, so that memory stays the same for any store.
+
+    Up to `limit` bytes are looked at: everything, or blocks spread evenly from the first row to the last.
+
+    Shapes:
+        features: (I, R, F) float16
+    """
+    images = len(features)
+    row_bytes = max(1, features[:1].nbytes)
+    block = max(1, min(_BLOCK_BYTES, limit) // row_bytes)
+    blocks = -(-images // block)
+    chosen = range(blocks)
+    if images * row_bytes > limit:
+        count = max(2, limit // (block * row_bytes))
+        chosen = sorted({number * (blocks - 1) // (count - 1) for number in range(count)})  # type: ignore[assignment]
+    rows = bad_count = absent = 0
+    bad: list[int] = []
+    for number in chosen:
+        start = number * block
+        bits = np.ascontiguousarray(features[start : start + block]).view(np.uint16).reshape(-1, row_bytes // 2)
+        broken = np.flatnonzero(((bits & 0x7C00) == 0x7C00).any(axis=1))  # all exponent bits: NaN or infinity
+        bad += [start + int(row) for row in broken[: _NAMED - len(bad)]]
+        bad_count += len(broken)
+        absent += int((~(bits & 0x7FFF).any(axis=1)).sum())
+        rows += len(bits)
+    return Scan(rows, bad, bad_count, absent)
+
+
+def partial_of(folder: Path) -> Path:
+    """Where a command that makes `folder` works until it is done; `.` and `..` go by their real names."""
+    named = folder if folder.name not in ("", "..") else folder.resolve()
+    return named.parent / f"{named.name}.partial"
+
+
+def check_unfinished(folder: Path) -> Iterator[Finding]:
+    """What an interrupted command left behind."""
+    partial = partial_of(folder)
+    if not partial.is_dir():
+        return
+    if folder.exists():
+        yield note(f"{partial} lies beside the finished {folder}. Unless a command is writing it now, delete it.")
+        return
+    done, shards = _progress(partial)
+    state = f"{done} of {shards} shards are done" if shards else f"{done} shards are done"
+    yield wrong(
+        f"{folder} isn't finished: {state}. Run the command that makes it again; it continues where it stopped."
+    )
+
+
+def _progress(partial: Path) -> tuple[int, int]:
+    done = sum(path.stem.isdigit() for path in (partial / "progress").glob("*.json"))
+    try:
+        plan = json.loads((partial / "progress" / "plan.json").read_text(encoding="utf-8"))
+        return done, -(-plan["rows"] // plan["shard_size"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return done, 0
+
+
+def exists(folder: Path) -> bool:
+    """Whether there is more to check than what an interrupted command left."""
+    return folder.exists() or not partial_of(folder).is_dir()
+
+
+def check_store(folder: Path, parts: Parts, everything: bool) -> Iterator[Finding]:
+    """A feature store: whole, its keys those that it was made with, its numbers numbers."""
+    store = FeatureStore(folder)
+    parts.store = store
+    keys = sum(1 for _ in store.keys())  # noqa: SIM118 - it is no dict
+    again = "Extract or import it again."
+    if keys != len(store):
+        yield wrong(f"{folder / 'keys.txt'} should have {len(store)} lines, one an image, but has {keys}. {again}")
+    elif sha256_of_file(folder / "keys.txt") != store.keys_sha256:
+        yield wrong(
+            f"{folder / 'keys.txt'} was changed after the store was made: its sha256 isn't that in {META}. {again}"
+        )
+    scan = scan_features(store.features, store.features.nbytes if everything else SCANNED_BYTES)
+    share = "all rows" if scan.rows == len(store) else f"{scan.rows} of {len(store)} rows, spread over all of them,"
+    if scan.bad:
+        named = ", ".join(f"row {row} ({store.key(row)})" for row in scan.bad)
+        yield wrong(
+            f"{folder}: {scan.bad_count} images hold NaN or infinity, such as {named}; {share} were scanned. {again}"
+        )
+    if scan.rows and scan.absent == scan.rows:
+        yield wrong(f"{folder}: every image that was looked at is absent: all its features are zero. {again}")
+    regions = f"{store.num_regions} region{'s' if store.num_regions > 1 else ''} of {store.feature_size} numbers"
+    yield ok(f"{folder}: {len(store)} images, {regions}; {share} were scanned, {scan.absent} of them absent.")
+
+
+def check_text(path: Path, parts: Parts) -> Iterator[Finding]:
+    """A text: UTF-8, and not empty."""
+    parts.text = read_lines(path)
+    empty = sum(not line.strip() for line in parts.text)
+    if len(parts.text) == empty:
+        yield wrong(f"{path} should hold sentences, but has {len(parts.text)} lines, all of them empty.")
+        return
+    yield ok(f"{path}: {len(parts.text)} lines, {empty} of them empty.")
+
+
+def check_image_ids(folder: Path, text: Path | None, parts: Parts) -> Iterator[Finding]:
+    """Image ids: whole, of this store, as many as the text has lines. A folder of splits is checked split by split."""
+    from ..retrieval.image_ids import ImageIds
+
+    if not (folder / META).exists() and folder.is_dir():
+        splits = sorted(path.parent for path in folder.glob(f"*/{META}"))
+        unfinished = sorted(path for path in folder.glob("*.partial") if path.is_dir())
+        for path in unfinished:
+            yield from check_unfinished(path.with_name(path.name.removesuffix(".partial")))
+        for split in splits:
+            yield from _check_table(ImageIds(split), None, parts)
+        if splits and text is not None:
+            yield note(f"Which split {text} belongs to isn't known. Name its ids, such as --image-ids {splits[0]}.")
+        if splits or unfinished:
+            return
+    yield from _check_table(ImageIds(folder), text, parts)
+
+
+def _check_table(ids: "ImageIds", text: Path | None, parts: Parts) -> Iterator[Finding]:
+    fits = True
+    if parts.store is not None:
+        try:
+            ids.check_against(parts.store)
+        except InputError as error:
+            fits = False
+            yield wrong(str(error))
+    if parts.text is not None and text is not None:
+        try:
+            ids.check_lines(len(parts.text), str(text))
+            if ids.text_sha256 not in (None, sha256_of_lines(parts.text)):
+                yield note(
+                    f"{ids.folder} was made for another text than {text}, of as many lines. If that is the same text "
+                    "written differently (tokenised, cut in pieces), all is well."
+                )
+        except InputError as error:
+            fits = False
+            yield wrong(str(error))
+    if fits:
+        without = int((ids.ids < 0).all(axis=1).sum())
+        yield ok(f"{ids.folder}: {len(ids)} sentences, {ids.ids.shape[1]} images each, {without} without any.")
+
+
+def check_retriever(folder: Path, parts: Parts) -> Iterator[Finding]:
+    """A retriever: loads, encodes a sentence, and fits the store."""
+    import torch
+
+    from ..retrieval.retriever import Retriever
+
+    retriever = Retriever.load(folder)
+    parts.retriever = retriever
+    lines = [line for line in parts.text or [] if line.strip()][:_SAMPLED_IMAGES] or ["a photo"]
+    vectors = retriever.encode_text(lines)
+    if not torch.isfinite(vectors).all():
+        yield wrong(
+            f"{folder} turns sentences into NaN or infinity: its weights are broken. Train and export it again."
+        )
+        return
+    if parts.store is not None and len(parts.store):
+        features, mask = parts.store.gather(np.arange(1))
+        retriever.encode_images(torch.from_numpy(np.nan_to_num(features)), torch.from_numpy(mask))
+    yield ok(f"{folder}: retriever, joint size {retriever.joint_size}.")
+
+
+def check_index(folder: Path, parts: Parts) -> Iterator[Finding]:
+    """An index: whole, made by this retriever from this store."""
+    from ..retrieval.index import INDEX, Index
+    from ..storage.artefact import read_meta
+
+    index = Index(folder)
+    fits = True
+    rebuild = "visual-grounding index --retriever {} --image-features {} --out NEW".format(
+        parts.retriever.folder if parts.retriever else "DIR", parts.store.folder if parts.store else "DIR"
+    )
+    if parts.retriever is not None:
+        try:
+            index.check_retriever(parts.retriever)
+        except InputError as error:
+            fits = False
+            yield wrong(f"Stale: {error}", rebuild)
+    if parts.store is not None:
+        made_from = read_meta(folder, INDEX).get("plan", {}).get("features_made_from", parts.store.made_from)
+        if index.keys_sha256 != parts.store.keys_sha256:
+            fits = False
+            yield wrong(f"{folder} is of other images than {parts.store.folder}: their keys differ.", rebuild)
+        elif made_from != parts.store.made_from:
+            fits = False
+            yield wrong(f"{folder} was made from other features of the same images than {parts.store.folder}.", rebuild)
+    if fits:
+        parts.index = index
+        yield ok(f"{folder}: index of {len(index)} images, {index.absent} of them absent.")
+
+
+def check_images(source: str, parts: Parts) -> Iterator[Finding]:
+    """Pictures: a sample of them is decoded; and they are those of the store."""
+    images = open_images(source)
+    parts.images = images
+    total = len(images.keys)
+    count = min(total, _SAMPLED_IMAGES)
+    sample = sorted({number * (total - 1) // max(count - 1, 1) for number in range(count)})
+    unreadable = []
+    for row in sample:
+        try:
+            read_image(images, row)
+        except UnreadableImage as reason:
+            unreadable.append(f"{images.keys[row]} ({reason})")
+    if unreadable:
+        named = ", ".join(unreadable[:_NAMED])
+        yield wrong(
+            f"{source}: {len(unreadable)} of {len(sample)} sampled pictures are unreadable: {named}. Copy them again; "
+            "`extract` would list them, and they would count as absent."
+        )
+    else:
+        yield ok(f"{source}: {total} pictures, {len(sample)} of them decoded.")
+    if parts.store is not None:
+        here = set(images.keys)
+        missing = [key for key in parts.store.keys() if key not in here]  # noqa: SIM118 - it is no dict
+        if missing:
+            yield wrong(
+                f"{parts.store.folder} has {len(missing)} images, of {len(parts.store)}, that {source} doesn't have, "
+                f"such as {missing[0]}. It was made from other pictures, or some are gone."
+            )

@@ -1,0 +1,81 @@
+"""Which part of a picture a network saw: what resizing and the centre crop left of it."""
+
+import re
+from typing import NamedTuple
+
+from ..errors import InputError
+
+WHOLE = "whole"
+
+
+class Box(NamedTuple):
+    """Corners; in pixels or in 0..1 of a picture, as whoever holds it says."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+    def holds(self, x: float, y: float) -> bool:
+        """Whether a point lies in it; its edges belong to it."""
+        return self.x0 <= x <= self.x1 and self.y0 <= y <= self.y1
+
+    def overlaps(self, other: "Box") -> bool:
+        """Whether both share an area."""
+        return self.x0 < other.x1 and other.x0 < self.x1 and self.y0 < other.y1 and other.y0 < self.y1
+
+
+class Framing(NamedTuple):
+    """Short side to `resize`, then the square of side `crop` in the middle; `resize` 0: the whole picture, squeezed."""
+
+    resize: int
+    crop: int
+
+    def window(self, width: int, height: int) -> Box:
+        """The square that the network saw, in 0..1 of a picture of this size; beyond it where the crop was padded.
+
+        By torchvision's rounding: the long side is cut down to whole pixels, and the crop's corner is rounded.
+
+        >>> Framing(256, 224).window(512, 256)  # 512x256 pixels, of which columns 144..368 and rows 16..240 are left
+        Box(x0=0.28125, y0=0.0625, x1=0.71875, y1=0.9375)
+        >>> Framing(0, 224).window(512, 256)
+        Box(x0=0.0, y0=0.0, x1=1.0, y1=1.0)
+        """
+        if not self.resize:
+            return Box(0.0, 0.0, 1.0, 1.0)
+        short = min(width, height)
+        wide, high = (self.resize if side == short else int(self.resize * side / short) for side in (width, height))
+        left, top = _offset(wide, self.crop), _offset(high, self.crop)
+        return Box(left / wide, top / high, (left + self.crop) / wide, (top + self.crop) / high)
+
+
+def _offset(side: int, crop: int) -> int:
+    """Where the centre crop begins; negative where it is larger than the picture and zeros are added."""
+    return round((side - crop) / 2) if side >= crop else -((crop - side) // 2)
+
+
+def framing_of_plan(preprocessing: str) -> Framing | None:
+    """The framing in a store's description of its preprocessing; None where it doesn't say.
+
+    >>> framing_of_plan("resize 256 bilinear, crop 224, normalise 0.485 0.456")
+    Framing(resize=256, crop=224)
+    """
+    found = re.match(r"resize (\d+) \w+, crop (\d+)\b", preprocessing)
+    return Framing(int(found[1]), int(found[2])) if found else None
+
+
+def parse_framing(text: str) -> Framing:
+    """Read `whole` or `RESIZE/CROP`.
+
+    >>> parse_framing("256/224")
+    Framing(resize=256, crop=224)
+
+    Raises:
+        InputError: anything else.
+    """
+    if text == WHOLE:
+        return Framing(0, 1)
+    resize, slash, crop = text.partition("/")
+    if not (slash and resize.isdecimal() and crop.isdecimal() and int(resize) and int(crop)):
+        raise InputError(f"--framing should be {WHOLE}, or RESIZE/CROP such as 256/224, but is {text!r}.")
+    return Framing(int(resize), int(crop))
