@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from ..devices import choose_device
 from ..errors import InputError
+from ..storage.ranks import ranks_here, this_rank
 from ..storage.signature import signature
 from .backbones import Backbone
 from .images import ImageSource, UnreadableImage, read_image
@@ -69,7 +70,7 @@ def extract(
 
     Args:
         device: "cpu", "cuda", "cuda:1"; None for CUDA where there is one.
-        workers: threads that read and decode; None for one per core.
+        workers: threads that read and decode; None for one per core, shared among the ranks of this machine.
         strict: the first unreadable image is an error.
 
     Raises:
@@ -103,7 +104,8 @@ def extract(
     rows = (row for shard in shards for row in range(shard.start, shard.stop))
     threads = workers or _cores()
     missing = sum(shard.stop - shard.start for shard in shards)
-    with tqdm(total=len(images.keys), initial=len(images.keys) - missing, unit="image", disable=not shards) as progress:
+    quiet = not shards or not this_rank().leads
+    with tqdm(total=writer.share, initial=writer.share - missing, unit="image", disable=quiet) as progress:
         loaded = map_ahead(load, rows, threads, ahead=2 * batch_size + threads)
         for shard in shards:
             unreadable: dict[int, str] = {}
@@ -195,4 +197,4 @@ def _forward(backbone: Backbone, pixels: torch.Tensor, device: torch.device) -> 
 
 
 def _cores() -> int:
-    return len(os.sched_getaffinity(0))
+    return max(1, len(os.sched_getaffinity(0)) // ranks_here())

@@ -8,25 +8,25 @@ tokenizer's files: `dict.txt`, or `text_encoder/` with the configuration and tok
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
 from ..errors import InputError
-from ..modules.joint_embedding import PRETRAINED, JointEmbedding, JointEmbeddingConfig
+from ..modules.joint_embedding import PRETRAINED, WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig
 from ..modules.sentence_encoders import build_pretrained_encoder
 from ..storage.artefact import sha256_of_file, write_json
 from ..text.pretrained_tokenizer import PretrainedTokenizer
-from ..text.words import DICTIONARY, Vocabulary, WordTokenizer
+from ..text.words import DICTIONARY, SPECIAL_SYMBOLS, Vocabulary, WordTokenizer
 
 RETRIEVER = "retriever"
 VERSION = 1
 CONFIG, WEIGHTS, TEXT_ENCODER = "config.json", "model.safetensors", "text_encoder"
+_MOST_LAYERS, _LARGEST_SIZE = 100, 2**31
 
 
 class Retriever:
@@ -63,19 +63,32 @@ class Retriever:
             if (description["format"], description["version"]) != (RETRIEVER, VERSION):
                 raise ValueError(f"it says {description['format']}, version {description['version']}")
             config = JointEmbeddingConfig(**description["architecture"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            _check_architecture(config)
+            if not isinstance(description["signature"], str):
+                raise ValueError(f"signature should be text, but is {description['signature']!r:.80}")
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(
                 f"{folder} should hold a {RETRIEVER}, version {VERSION}, but its {CONFIG} can't be used: {error}. "
                 "Make it with: visual-grounding export --checkpoint … --out DIR"
             ) from error
+        weights = _read_weights(folder / WEIGHTS)
         if config.text_encoder == PRETRAINED:
             name = str(folder / TEXT_ENCODER)
             tokenizer: Any = PretrainedTokenizer(name)
             embedding = JointEmbedding(config, build_pretrained_encoder(name))
         else:
-            tokenizer = WordTokenizer(Vocabulary.load(folder / DICTIONARY))
+            vocabulary = Vocabulary.load(folder / DICTIONARY)
+            if len(vocabulary) != config.vocabulary_size:
+                raise InputError(
+                    f"{folder / DICTIONARY} should have the {config.vocabulary_size - len(SPECIAL_SYMBOLS)} words that "
+                    f"this retriever was trained with, but has {len(vocabulary.words)}. Export it again."
+                )
+            tokenizer = WordTokenizer(vocabulary)
+            with torch.device("meta"):  # claims no memory: sizes that don't belong to the weights are refused first
+                planned = JointEmbedding(config)
+            load_weights(planned, weights, str(folder / WEIGHTS), assign=True)
             embedding = JointEmbedding(config)
-        load_weights(embedding, _read_weights(folder / WEIGHTS), str(folder / WEIGHTS))
+        load_weights(embedding, weights, str(folder / WEIGHTS))
         return cls(folder, embedding, tokenizer, description["signature"], device)
 
     def tokenize(self, sentences: list[str]) -> tuple[list[list[int]], int]:
@@ -132,14 +145,31 @@ class Retriever:
         return self.embedding.encode_images(features.to(self.device).float(), padding_mask.to(self.device)).cpu()
 
 
-def load_weights(embedding: JointEmbedding, state: dict[str, Tensor], origin: str) -> None:
+def _check_architecture(config: JointEmbeddingConfig) -> None:
+    """Refuse what no training wrote: other types, sizes that are negative or beyond any model."""
+    known = {"text_encoder": (*WORD_ENCODERS, PRETRAINED), "image_pooling": ("linear", "weldon")}
+    for field in fields(config):
+        value = getattr(config, field.name)
+        sound = type(value) is field.type or (field.type is float and type(value) is int)
+        if sound and field.type is int:
+            sound = 0 <= value <= (_MOST_LAYERS if field.name == "sru_layers" else _LARGEST_SIZE)
+        if sound and field.type is float:
+            sound = 0 <= value < 1
+        if not sound or value not in known.get(field.name, (value,)):
+            raise ValueError(f"its architecture has {value!r:.80} as {field.name}")
+
+
+def load_weights(embedding: JointEmbedding, state: dict[str, Tensor], origin: str, assign: bool = False) -> None:
     """Put weights into both towers; all of them must fit.
+
+    Args:
+        assign: take the tensors themselves instead of copying their numbers.
 
     Raises:
         InputError: weights are missing, too many, or of another shape.
     """
     try:
-        embedding.load_state_dict(state)
+        embedding.load_state_dict(state, assign=assign)
     except RuntimeError as error:
         reason = "; ".join(line.strip() for line in str(error).splitlines()[1:4])
         raise InputError(
@@ -149,9 +179,13 @@ def load_weights(embedding: JointEmbedding, state: dict[str, Tensor], origin: st
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
     try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
+        weights = load_file(path)
+    except Exception as error:  # OSError and SafetensorError, but also KeyError for a type that torch doesn't have
         raise InputError(f"{path} should hold a retriever's weights, but can't be read: {error}.") from error
+    for name, weight in weights.items():
+        if weight.is_floating_point() and not bool(weight.isfinite().all()):
+            raise InputError(f"{path} should hold finite weights, but {name} has NaN or infinity. Export it again.")
+    return weights
 
 
 def save_retriever(folder: Path, embedding: JointEmbedding, tokenizer: Any, signature: str) -> None:

@@ -17,8 +17,9 @@ def load_pretrained(auto_class: Any, name: str, **options: Any) -> Any:
         InputError: nothing loads from there.
     """
     try:
-        return auto_class.from_pretrained(name, **options)
-    except (OSError, ValueError, KeyError) as error:
+        # Without trust_remote_code=False transformers would ask on the terminal whether to run a folder's own code.
+        return auto_class.from_pretrained(name, trust_remote_code=False, **options)
+    except Exception as error:  # a broken configuration or tokenizer file fails in many ways
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
             f"text encoder {name!r} should be `sru`, `bag`, a folder with a pretrained model, or a model's name on the "
