@@ -21,10 +21,15 @@ def names_of_time(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module in ("time", "datetime"):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in ("time", "datetime"))
-        if isinstance(node, ast.Attribute) and node.attr in DATES:
-            yield node.attr
+        if isinstance(node, ast.Attribute):
+            of_module = isinstance(node.value, ast.Name) and node.value.id == "time"
+            if of_module or node.attr in DATES:
+                yield f"time.{node.attr}" if of_module else node.attr
+
+
+def test_names_of_time_finds_every_way_to_ask(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import time\nfrom time import ctime as c\ntime.time()\npath.stat().st_mtime\n")
+    assert set(names_of_time(tmp_path / "a.py")) == {"time.ctime", "time.time", "st_mtime"}
 
 
 def test_storage_asks_only_how_long_it_has_waited() -> None:

@@ -26,7 +26,7 @@ from ..text.words import DICTIONARY, SPECIAL_SYMBOLS, Vocabulary, WordTokenizer
 RETRIEVER = "retriever"
 VERSION = 1
 CONFIG, WEIGHTS, TEXT_ENCODER = "config.json", "model.safetensors", "text_encoder"
-_MOST_LAYERS, _LARGEST_SIZE = 100, 2**31
+_MOST_LAYERS, _LARGEST_SIZE = 100, 2**24
 
 
 class Retriever:

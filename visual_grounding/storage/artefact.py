@@ -88,7 +88,7 @@ def check_fields(path: Path, content: dict[str, Any], fields: Mapping[str, type 
     """
     for name, kind in fields.items():
         if not _is_sound(content.get(name), kind):
-            wanted = {int: "a count", list: "a list"}.get(kind, "text")  # type: ignore[call-overload]
+            wanted = "a count" if kind is int else "a list" if kind is list else "text"
             held = repr(content[name])[:80] if name in content else "nothing"
             raise InputError(
                 f"{path} should have {wanted} as {name!r}, but has {held}. Delete its folder, and run the "

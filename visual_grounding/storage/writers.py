@@ -27,7 +27,7 @@ from .ranks import Rank
 LOCKS = "locks"
 POLL_SECONDS = 0.2
 START_SECONDS = 600.0  # for a rank that hasn't appeared yet: it may load its network from a slow disk
-LEAVE_SECONDS = 60.0
+LEAVE_SECONDS = 120.0  # for ranks on other machines: NFS tells them of a new name after up to a minute
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
