@@ -16,12 +16,14 @@ import torch
 from conftest import write_image_ids
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from small_retriever import make_retriever, make_sentences, make_store
 
 from visual_grounding.cli.main import main
 from visual_grounding.errors import InputError
 from visual_grounding.features.importers import import_features, open_arrays
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.features.store_writer import StoreWriter
 from visual_grounding.retrieval.dense import retrieve_dense
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.index import Index, build_index
@@ -334,6 +336,7 @@ def check_refused(
         ("f.pt", lambda evil: torch_file(evil, as_zip=False), "asks to run posix.mkdir when loaded"),
         ("f.pt", pickle.dumps, "f.pt should hold "),
         ("d/a.npy", npy_of_objects, "a.npy should hold numbers, but holds Python objects: not loaded, for safety"),
+        ("d/a.npy", npz_of_objects, "a.npy (an archive of several arrays; name it .npz)."),
         ("d/a.npz", npz_of_objects, "a.npz should hold numbers, but holds Python objects: not loaded, for safety"),
         ("d/a.pt", torch_file, "a.pt should hold tensors alone, but asks to run posix.mkdir when loaded"),
     ],
@@ -482,6 +485,28 @@ def test_retriever_refuses_an_absurd_architecture_before_it_claims_memory(
     set_field(path, architecture=architecture)
     with pytest.raises(InputError, match=r"its architecture has .* as |should hold exactly the weights"):
         Retriever.load(tmp_path / "retriever")
+
+
+def test_retriever_refuses_weights_and_signatures_that_say_nothing(world: Path, tmp_path: Path) -> None:
+    shutil.copytree(world / "retriever", tmp_path / "retriever")
+    path = tmp_path / "retriever/model.safetensors"
+    weights = load_file(path)
+    save_file({**weights, "image.projection.bias": torch.full((8,), torch.inf)}, path)
+    with pytest.raises(InputError, match=r"finite weights, but image\.projection\.bias has NaN or infinity"):
+        Retriever.load(tmp_path / "retriever")
+    set_field(tmp_path / "retriever/config.json", signature=3)
+    with pytest.raises(InputError, match=r"config\.json can't be used: signature should be text, but is 3"):
+        Retriever.load(tmp_path / "retriever")
+
+
+def test_store_writer_refuses_a_broken_list_of_unreadable_images(tmp_path: Path) -> None:
+    writer = StoreWriter(tmp_path / "out", ["a", "b"], 1, 3, {}, shard_size=2)
+    for shard in writer.missing():
+        writer.write(shard, np.ones((2, 1, 3)), {1: "broken"})
+    for listed in ([[7, "x"]], [3], [["a", "b"]]):
+        set_field(tmp_path / "out.partial/progress/000000.json", unreadable=listed)
+        with pytest.raises(InputError, match=r"out\.partial has a broken list of unreadable images: .*Delete"):
+            writer.publish("test")
 
 
 def test_finished_table_with_broken_counts_is_still_read(world: Path, tmp_path: Path) -> None:

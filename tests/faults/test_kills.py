@@ -135,6 +135,9 @@ def test_killed_rank_stops_the_others_and_any_number_continues(
         kills += killed
         ended = commands.run_ranks(arguments, rng.randint(2, 4))
         assert all(rank.status == 0 for rank in ended), ended
+        assert not any(
+            "image/s" in rank.err or rank.out for rank in ended[1:]
+        )  # only the first shows and says anything
         assert content_of(out) == expected[verb]
     record_property("kills", kills)
     record_property("same bytes", lives)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import run_command
 
 from visual_grounding.errors import InputError
 from visual_grounding.storage import writers as writers_module
@@ -101,6 +102,19 @@ def test_second_process_is_refused_and_told_who_writes(tmp_path: Path) -> None:
     assert end(first)[0] == 0  # undisturbed
     assert make(tmp_path / "out").finished
     assert not (tmp_path / "out.partial").exists()
+
+
+def test_second_command_is_refused_with_status_2(tmp_path: Path) -> None:
+    np.save(tmp_path / "f.npy", np.ones((3, 4), np.float32))
+    (tmp_path / "keys.txt").write_text("a\nb\nc\n")
+    first = Writers.join(tmp_path / "store.partial", Rank(0, 1, "first"))
+    flags = ["--arrays", tmp_path / "f.npy", "--keys", tmp_path / "keys.txt", "--out", tmp_path / "store"]
+    done = run_command("visual-grounding", "import", *flags)
+    assert done.returncode == 2
+    said = f"visual-grounding import: {tmp_path / 'store.partial'} is being written by another process: {os.getpid()} "
+    assert done.stderr.startswith(said) and done.stderr.count("\n") == 1
+    first.leave()
+    assert run_command("visual-grounding", "import", *flags).returncode == 0
 
 
 def test_killed_process_leaves_no_lock(tmp_path: Path) -> None:
