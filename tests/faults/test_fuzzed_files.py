@@ -24,12 +24,14 @@ from visual_grounding.errors import InputError
 from visual_grounding.features.importers import import_features, open_arrays
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.features.store_writer import StoreWriter
+from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
 from visual_grounding.retrieval.dense import retrieve_dense
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.index import Index, build_index
-from visual_grounding.retrieval.retriever import Retriever
+from visual_grounding.retrieval.retriever import Retriever, save_retriever
 from visual_grounding.storage.artefact import sha256_of_file
 from visual_grounding.text.lines import read_captions, read_lines
+from visual_grounding.text.pretrained_tokenizer import PretrainedTokenizer
 from visual_grounding.text.words import Vocabulary
 
 FUZZ = settings(
@@ -134,11 +136,26 @@ BREAK: dict[str, Callable[[bytes], st.SearchStrategy[bytes]]] = {
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One sound artefact of each kind."""
     folder = tmp_path_factory.mktemp("sound")
+    make_pretrained_retriever(folder)
     retriever = make_retriever(folder / "retriever")
     store = FeatureStore(make_store(folder / "store"))
     build_index(retriever, store, folder / "index")
     write_image_ids(folder / "ids", np.zeros((5, 2), np.int32), sha256_of_file(folder / "store/keys.txt"))
     return folder
+
+
+def make_pretrained_retriever(folder: Path) -> None:
+    """A retriever with a tiny BERT."""
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    (folder / "words").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "w1", "w2"]))
+    BertTokenizerFast(str(folder / "words")).save_pretrained(folder / "bert")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    bert = BertConfig(vocab_size=7, max_position_embeddings=16, **sizes)
+    bert.save_pretrained(folder / "bert")
+    config = JointEmbeddingConfig("pretrained", "linear", image_feature_size=6, joint_size=8)
+    tokenizer = PretrainedTokenizer(str(folder / "bert"))
+    save_retriever(folder / "pretrained", JointEmbedding(config, BertModel(bert)), tokenizer, "bert")
 
 
 @pytest.fixture
@@ -174,6 +191,7 @@ def read_retriever(folder: Path, _: Path) -> None:
 
 
 READERS = {"store": read_store, "ids": read_ids, "index": read_index, "retriever": read_retriever}
+READERS["pretrained"] = read_retriever
 
 
 def try_to_read(read: Callable[[], Any]) -> None:
@@ -199,6 +217,9 @@ def try_to_read(read: Callable[[], Any]) -> None:
         ("retriever", "config.json"),
         ("retriever", "model.safetensors"),
         ("retriever", "dict.txt"),
+        ("pretrained", "text_encoder/config.json"),
+        ("pretrained", "text_encoder/tokenizer.json"),
+        ("pretrained", "text_encoder/tokenizer_config.json"),
     ],
 )
 @FUZZ
@@ -497,6 +518,23 @@ def test_retriever_refuses_weights_and_signatures_that_say_nothing(world: Path, 
     set_field(tmp_path / "retriever/config.json", signature=3)
     with pytest.raises(InputError, match=r"config\.json can't be used: signature should be text, but is 3"):
         Retriever.load(tmp_path / "retriever")
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "value", "message"),
+    [
+        ("tokenizer_config.json", "model_max_length", [], r"but its tokenizer says \[\]"),
+        ("config.json", "max_position_embeddings", 0, "but its configuration says 0"),
+        ("config.json", "num_attention_heads", 3, "text_encoder should describe a text encoder, but none can be built"),
+    ],
+)
+def test_retriever_refuses_an_absurd_text_encoder(
+    world: Path, tmp_path: Path, file: str, field: str, value: Any, message: str
+) -> None:
+    shutil.copytree(world / "pretrained", tmp_path / "pretrained")
+    set_field(tmp_path / "pretrained/text_encoder" / file, **{field: value})
+    with pytest.raises(InputError, match=message):
+        Retriever.load(tmp_path / "pretrained")
 
 
 def test_store_writer_refuses_a_broken_list_of_unreadable_images(tmp_path: Path) -> None:

@@ -75,7 +75,6 @@ class Retriever:
         if config.text_encoder == PRETRAINED:
             name = str(folder / TEXT_ENCODER)
             tokenizer: Any = PretrainedTokenizer(name)
-            embedding = JointEmbedding(config, build_pretrained_encoder(name))
         else:
             vocabulary = Vocabulary.load(folder / DICTIONARY)
             if len(vocabulary) != config.vocabulary_size:
@@ -84,10 +83,10 @@ class Retriever:
                     f"this retriever was trained with, but has {len(vocabulary.words)}. Export it again."
                 )
             tokenizer = WordTokenizer(vocabulary)
-            with torch.device("meta"):  # claims no memory: sizes that don't belong to the weights are refused first
-                planned = JointEmbedding(config)
-            load_weights(planned, weights, str(folder / WEIGHTS), assign=True)
-            embedding = JointEmbedding(config)
+        with torch.device("meta"):  # claims no memory: sizes that don't belong to the weights are refused first
+            planned = _build_embedding(config, folder)
+        load_weights(planned, weights, str(folder / WEIGHTS), assign=True)
+        embedding = _build_embedding(config, folder)
         load_weights(embedding, weights, str(folder / WEIGHTS))
         return cls(folder, embedding, tokenizer, description["signature"], device)
 
@@ -143,6 +142,21 @@ class Retriever:
                 f"but these have {features.shape[1]} with {features.shape[2]}. Use the features that it was trained on."
             )
         return self.embedding.encode_images(features.to(self.device).float(), padding_mask.to(self.device)).cpu()
+
+
+def _build_embedding(config: JointEmbeddingConfig, folder: Path) -> JointEmbedding:
+    if config.text_encoder != PRETRAINED:
+        return JointEmbedding(config)
+    try:
+        return JointEmbedding(config, build_pretrained_encoder(str(folder / TEXT_ENCODER)))
+    except InputError:
+        raise
+    except Exception as error:  # sizes that don't fit one another fail in many ways
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(
+            f"{folder / TEXT_ENCODER} should describe a text encoder, but none can be built from it: {reason}. "
+            "Export the retriever again."
+        ) from error
 
 
 def _check_architecture(config: JointEmbeddingConfig) -> None:
