@@ -3,17 +3,26 @@
 import torch
 
 from .errors import InputError
+from .storage.ranks import local_rank
 
 
 def choose_device(name: str | None) -> torch.device:
-    """Check a device before anything is spent on it.
+    """Check a device before anything is spent on it. Where torchrun started several processes, each has its own card.
 
     Raises:
         InputError: no such device here.
     """
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     found = torch.cuda.device_count()
+    local = local_rank()
+    if name is None:
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and local is not None and found:
+        if local >= found:
+            raise InputError(
+                f"each rank should have a CUDA device of its own, but LOCAL_RANK is {local} and there are {found} "
+                f"devices here. Start with --nproc-per-node {found}, or give --device cpu."
+            )
+        name = f"cuda:{local}"
     here = ", ".join(["cpu", *(f"cuda:{number}" for number in range(found))])
     try:
         device = torch.device(name)

@@ -8,7 +8,8 @@ import pytest
 from conftest import run_command
 
 import visual_grounding
-from visual_grounding.cli.main import VERBS
+from visual_grounding.cli import average, import_
+from visual_grounding.cli.main import VERBS, main
 
 
 def run_without(blocked: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -48,3 +49,28 @@ def test_run_as_a_module_needs_no_fairseq():
 def test_unknown_verb_exits_with_2():
     done = run_command("visual-grounding", "retreive")
     assert done.returncode == 2 and "retreive" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_interrupted_verb_exits_with_130_and_one_line(monkeypatch, capsys):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    for module in (import_, average):
+        monkeypatch.setattr(module, "run", interrupt)
+    assert main(["import", "--arrays", "a.npy", "--out", "store"]) == 130
+    again = "; run the same command again to continue"
+    assert capsys.readouterr().err == f"visual-grounding import: interrupted{again}\n"
+    assert main(["average", "--out", "averaged", "--inputs", "a.pt"]) == 130
+    assert capsys.readouterr().err == "visual-grounding average: interrupted\n"
+
+
+def test_only_the_first_rank_prints_the_result(monkeypatch, capsys):
+    monkeypatch.setattr(import_, "run", lambda _: print("result"))
+    for rank, out in (("0", "result\n"), ("1", "")):
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        monkeypatch.setenv("RANK", rank)
+        assert main(["import", "--arrays", "a.npy", "--out", "store"]) == 0
+        assert capsys.readouterr().out == out
+    monkeypatch.setenv("RANK", "2")
+    assert main(["import", "--arrays", "a.npy", "--out", "store"]) == 2
+    assert "RANK should be 0 to 1, because WORLD_SIZE is 2, but is 2." in capsys.readouterr().err

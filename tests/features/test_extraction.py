@@ -54,6 +54,16 @@ def content_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
+def test_ranks_of_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+    assert extraction._cores() == 8
+    for name, value in (("WORLD_SIZE", "12"), ("RANK", "0"), ("LOCAL_WORLD_SIZE", "3")):
+        monkeypatch.setenv(name, value)
+    assert extraction._cores() == 2
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "12")
+    assert extraction._cores() == 1
+
+
 def test_pooling_of_a_map_worked_by_hand() -> None:
     # One channel, 4x4:   1  2 |  3  4      cells of a 2x2 grid, row by row:
     #                     5  6 |  7  8      (1+2+5+6)/4 = 3.5    (3+4+7+8)/4 = 5.5

@@ -263,3 +263,38 @@ def test_output_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match=r"out\.partial can't be written: Not a directory"):
         make(tmp_path / "file/out")
+
+
+def test_artefact_names_what_is_broken_in_a_partial(tmp_path: Path) -> None:
+    artefact = make(tmp_path / "out")
+    for shard in artefact.missing():
+        artefact.write(shard, {"a": np.zeros((shard.stop - shard.start, 2))}, {"empty": 1})
+    marker = tmp_path / "out.partial/progress/000001.json"
+    for content, message in (
+        ('{"empty": -1}', r"000001\.json should have a count as 'empty', but has -1\. Delete its folder"),
+        ("{}", r"000001\.json should have a count as 'empty', but has nothing"),
+        (
+            "[1]",
+            r"000001\.json should say what was done before, but is broken: it holds a list\. Delete .*out\.partial",
+        ),
+        ("{", r"000001\.json should say what was done before, but is broken: Expecting"),
+    ):
+        marker.write_text(content)
+        with pytest.raises(InputError, match=message):
+            artefact.notes(empty=int)
+    os.truncate(tmp_path / "out.partial/files/a.npy", 130)
+    with pytest.raises(InputError, match=r"files doesn't hold what was written there before\. Delete .*out\.partial"):
+        make(tmp_path / "out")
+    (tmp_path / "out.partial/progress/plan.json").write_text("x")
+    with pytest.raises(InputError, match=r"plan\.json should say what was done before, but is broken"):
+        make(tmp_path / "out")
+
+
+def test_artefact_refuses_a_finished_output_whose_array_was_cut_short(tmp_path: Path) -> None:
+    artefact = make(tmp_path / "out")
+    for shard in artefact.missing():
+        fill(artefact, shard)
+    artefact.publish({})
+    os.truncate(tmp_path / "out/a.npy", 130)
+    with pytest.raises(InputError, match=r"out/a\.npy should be a plain \.npy array, but can't be read"):
+        make(tmp_path / "out")

@@ -2,7 +2,8 @@
 
 The store is a folder: keys.txt has the image key of each row, features.npy is (images, regions, size) float16. A file
 that is missing or no picture is listed in unreadable.tsv and has a zero row, which counts as no image. An interrupted
-run continues when the same command is given again.
+run continues when the same command is given again. Several processes, one a card, share the work when torchrun
+--no-python starts them.
 
   visual-grounding extract --images flickr30k/ --backbone resnet50 --out features/f30k --dry-run
   visual-grounding extract --images flickr30k/ --backbone resnet50 --out features/f30k

@@ -1,11 +1,14 @@
 """Dispatch `visual-grounding VERB …` to `visual_grounding.cli.<verb>`, importing only that verb."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
 
 from ..errors import InputError
+from ..storage.ranks import this_rank
 
 VERBS = {
     "extract": "images -> feature store, with a pretrained network",
@@ -22,10 +25,16 @@ VERBS = {
     "user-dir": "print the path for fairseq's --user-dir",
 }
 MODULES = {"import": "import_"}  # where the name of the verb can't be the name of its file
+CONTINUING = ("extract", "import", "index", "retrieve")  # what they finished stays when they are stopped
+INTERRUPTED = 130  # what shells give for Ctrl-C
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb. Returns the exit status: 0, or 2 where the input is wrong (the message alone is printed)."""
+    """Run one verb. Where torchrun started several processes, only the first prints the result.
+
+    Returns:
+        the exit status: 0; 2 where the input is wrong (the message alone is printed); 130 for Ctrl-C.
+    """
     argv = list(sys.argv[1:] if argv is None else argv)
     overview = argparse.ArgumentParser(
         prog="visual-grounding",
@@ -47,7 +56,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     module.add_arguments(parser)
     args = parser.parse_args(argv[length:])
     try:
-        return module.run(args) or 0
+        if this_rank().leads:
+            return module.run(args) or 0
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+            return module.run(args) or 0
     except InputError as error:
         print(f"visual-grounding {verb}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        again = "; run the same command again to continue" if verb in CONTINUING else ""
+        print(f"visual-grounding {verb}: interrupted{again}", file=sys.stderr)
+        return INTERRUPTED

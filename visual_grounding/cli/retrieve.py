@@ -97,5 +97,7 @@ def _paired(args: argparse.Namespace) -> None:
 def _warn(count: int, total: int, what: str) -> None:
     import sys
 
-    if count:
+    from ..storage.ranks import this_rank
+
+    if count and this_rank().leads:
         print(f"warning: {count} of {total} sentences ({count / total:.1%}) {what}", file=sys.stderr)

@@ -29,10 +29,13 @@ def map_array(path: Path, name: str | None) -> Any:
     try:
         if path.suffix in TORCH_SUFFIXES:
             return _pick_tensor(_load_torch(path), path, name)
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (UnreadableArray, ValueError, OSError, EOFError, SyntaxError) as error:
-        if isinstance(error, InputError):
-            raise
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise UnreadableArray("it is an archive of several arrays; name it .npz")
+        return array
+    except InputError:
+        raise
+    except Exception as error:  # numpy fails in many ways on a broken header: it may claim more than any memory holds
         raise InputError(f"{path} should hold a plain array, but can't be read: {_short(error)}.") from error
 
 
@@ -49,11 +52,16 @@ def read_array(path: Path, name: str | None) -> np.ndarray:
         if path.suffix in TORCH_SUFFIXES:
             return as_numpy(_pick_tensor(_load_torch(path), path, name))
         if path.suffix == ".npy":
-            return np.load(path, allow_pickle=False)
+            array = np.load(path, allow_pickle=False)
+            if not isinstance(array, np.ndarray):
+                raise UnreadableArray("an archive of several arrays; name it .npz")
+            return array
         with np.load(path, allow_pickle=False) as arrays:
             return arrays[_pick_name(arrays.files, path, name)]
     except (UnreadableArray, InputError):
         raise
+    except FileNotFoundError as error:
+        raise UnreadableArray("missing") from error
     except Exception as error:  # numpy and zipfile fail in many ways on a broken file
         if "Object arrays" in str(error):
             raise InputError(
@@ -79,6 +87,11 @@ def as_numpy(array: Any) -> np.ndarray:
         return array
     array = array.detach()
     return (array.float() if str(array.dtype) == "torch.bfloat16" else array).numpy()
+
+
+def stored_bytes(array: Any) -> int:
+    """Bytes that an array, or the storage behind a tensor, has in its file."""
+    return array.nbytes if isinstance(array, np.ndarray) else array.untyped_storage().nbytes()
 
 
 def sample_digest(path: Path) -> str:

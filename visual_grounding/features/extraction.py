@@ -16,6 +16,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from ..devices import choose_device
 from ..errors import InputError
 from ..progress import progress_bar
+from ..storage.ranks import ranks_here, this_rank
 from ..storage.signature import signature
 from .backbones import Backbone, PicturePreparation
 from .images import ImageSource, UnreadableImage, read_image
@@ -153,7 +154,7 @@ def extract(
 
     Args:
         device: "cpu", "cuda", "cuda:1"; None for CUDA where there is one.
-        workers: threads that read and decode; None for one per core.
+        workers: threads that read and decode; None for one per core, shared among the ranks of this machine.
         strict: the first unreadable image is an error.
         precision: what the network computes in: "float32" as torch does it by default (on CUDA, convolutions take
             TF32), or "bfloat16" or, on CUDA, "float16" where torch's autocast finds that they do. The network's map is
@@ -168,7 +169,8 @@ def extract(
     shards = list(writer.missing())
     rows = (row for shard in shards for row in range(shard.start, shard.stop))
     missing = sum(shard.stop - shard.start for shard in shards)
-    with progress_bar(len(images.keys), len(images.keys) - missing, "images", shown=bool(shards)) as progress:
+    shown = bool(shards) and this_rank().leads
+    with progress_bar(writer.share, writer.share - missing, "images", shown=shown) as progress:
         loaded = map_ahead(job.load, rows, job.threads, ahead=2 * batch_size + job.threads)
         for shard in shards:
             unreadable: dict[int, str] = {}
@@ -293,4 +295,4 @@ class _Forward:
 
 
 def _cores() -> int:
-    return len(os.sched_getaffinity(0))
+    return max(1, len(os.sched_getaffinity(0)) // ranks_here())

@@ -14,9 +14,20 @@ import numpy as np
 
 from ..errors import InputError
 from ..progress import progress_bar
+from ..storage.artefact import check_whole
+from ..storage.ranks import this_rank
 from ..storage.signature import signature
 from ..text.lines import read_lines
-from .array_files import TORCH_SUFFIXES, UnreadableArray, as_numpy, check_float, map_array, read_array, sample_digest
+from .array_files import (
+    TORCH_SUFFIXES,
+    UnreadableArray,
+    as_numpy,
+    check_float,
+    map_array,
+    read_array,
+    sample_digest,
+    stored_bytes,
+)
 from .images import check_keys
 from .store_writer import StoreSummary, StoreWriter
 
@@ -53,7 +64,7 @@ class CollectionArray:
     """
 
     def __init__(self, path: Path, keys: list[str], array_name: str | None, channels_first: bool) -> None:
-        self._array = map_array(path, array_name)
+        self._path, self._array = path, map_array(path, array_name)
         self._channels_first = channels_first
         shape = tuple(self._array.shape)
         check_float(self._array, path)
@@ -71,6 +82,7 @@ class CollectionArray:
 
     def block(self, start: int, stop: int) -> tuple[np.ndarray, dict[int, str]]:
         """Features of some rows; none is unreadable."""
+        check_whole(self._path, stored_bytes(self._array))
         return regions_first(self._array[start:stop], self._channels_first), {}
 
 
@@ -221,8 +233,8 @@ def import_features(
     plan = {"arrays": source.fingerprint, "normalise": normalise}
     writer = StoreWriter(out, source.keys, source.regions, source.size, plan, shard_size, strict)
     shards = list(writer.missing())
-    done = len(source.keys) - sum(shard.stop - shard.start for shard in shards)
-    with progress_bar(len(source.keys), done, "images", shown=bool(shards)) as progress:
+    done = writer.share - sum(shard.stop - shard.start for shard in shards)
+    with progress_bar(writer.share, done, "images", shown=bool(shards) and this_rank().leads) as progress:
         for shard in shards:
             features, unreadable = source.block(shard.start, shard.stop)
             if normalise == "l2":

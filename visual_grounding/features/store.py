@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..storage.artefact import open_array, read_meta
+from ..storage.artefact import check_whole, open_array, read_keys, read_meta
 
 FEATURE_STORE = "feature-store"
 
@@ -36,8 +36,9 @@ class FeatureStore:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        meta = read_meta(self.folder, FEATURE_STORE)
-        self.signature: str = meta.get("signature", "")
+        counts = {"images": int, "regions": int, "size": int}
+        meta = read_meta(self.folder, FEATURE_STORE, **counts, keys_sha256=str, signature=str)
+        self.signature: str = meta["signature"]
         self.keys_sha256: str = meta["keys_sha256"]
         self.plan: dict[str, Any] = meta.get("plan", {})
         self.made_from: str = hashlib.sha256(json.dumps(self.plan, sort_keys=True).encode()).hexdigest()
@@ -72,8 +73,9 @@ class FeatureStore:
             returns: features (..., R, F) float16, zero where absent; padding mask (..., R) bool, True where absent.
 
         Raises:
-            InputError: a row outside the store, or a feature that is NaN or infinite.
+            InputError: a row outside the store, a feature that is NaN or infinite, or a file cut short meanwhile.
         """
+        check_whole(self.folder / "features.npy", self.features.nbytes)
         if ids.size and (ids.max() >= len(self) or ids.min() < -1):
             worst = int(ids.max() if ids.max() >= len(self) else ids.min())
             raise InputError(
@@ -97,14 +99,16 @@ class FeatureStore:
         return features, ~features.any(axis=-1)
 
     def keys(self) -> Iterator[str]:
-        """Image keys in row order, read from disk one by one."""
-        with open(self.folder / "keys.txt", encoding="utf-8", newline="\n") as file:
-            for line in file:
-                yield line.rstrip("\n")
+        """Image keys in row order, read from disk one by one.
+
+        Raises:
+            InputError: as `read_keys`.
+        """
+        return read_keys(self.folder / "keys.txt", len(self))
 
     def key(self, row: int) -> str:
         """The key of one row."""
-        return next(key for number, key in enumerate(self.keys()) if number == row)
+        return next((key for number, key in enumerate(self.keys()) if number == row), "without a key")
 
     def rows_of(self, wanted: Iterable[str]) -> dict[str, int]:
         """Rows of the wanted keys; a key that the store doesn't have is left out."""

@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import InputError
 from ..storage.artefact import read_meta
 from ..storage.shards import Shard, ShardedArtefact
-from ..text.lines import sha256_of_lines
+from ..text.lines import read_lines, sha256_of_lines
 from .store import FEATURE_STORE
 
 UNREADABLE = "unreadable.tsv"
@@ -86,8 +86,13 @@ class StoreWriter:
         """Whether the store was there already, made by the same plan."""
         return self._artefact.finished
 
+    @property
+    def share(self) -> int:
+        """Images that this process extracts or imports: all of them, or a rank's part."""
+        return sum(shard.stop - shard.start for shard in self._artefact.own())
+
     def missing(self) -> Iterator[Shard]:
-        """Shards still to be written; none where the store is finished."""
+        """Shards that this process still has to write; none where the store is finished."""
         return iter(()) if self.finished else self._artefact.missing()
 
     def write(self, shard: Shard, features: np.ndarray, unreadable: dict[int, str]) -> None:
@@ -115,10 +120,15 @@ class StoreWriter:
         """
         images = len(self.keys)
         if self.finished:
-            meta = read_meta(self._artefact.out, FEATURE_STORE)
+            meta = read_meta(self._artefact.out, FEATURE_STORE, unreadable=int, zero=int)
             return StoreSummary(images, *self.shape, meta["unreadable"], meta["zero"])
-        zero = sum(note["zero"] for note in self._artefact.notes())
-        unreadable = [(self.keys[row], reason) for note in self._artefact.notes() for row, reason in note["unreadable"]]
+        notes = self._artefact.notes(zero=int, unreadable=list)
+        zero = sum(note["zero"] for note in notes)
+        try:
+            unreadable = [(self.keys[row], str(reason)) for note in notes for row, reason in note["unreadable"]]
+        except (TypeError, ValueError, IndexError) as error:
+            partial = self._artefact.partial
+            raise InputError(f"{partial} has a broken list of unreadable images: {error}. Delete {partial}.") from error
         self._refuse_unreadable(unreadable)
         if len(unreadable) == images:
             key, reason = unreadable[0]
@@ -136,8 +146,7 @@ class StoreWriter:
         path = self._artefact.out / UNREADABLE
         if not path.exists():
             return []
-        with open(path, encoding="utf-8", newline="\n") as file:
-            return [(key, reason) for key, _, reason in (line.rstrip("\n").partition("\t") for line in file)]
+        return [(key, reason) for key, _, reason in (line.partition("\t") for line in read_lines(path))]
 
     def _refuse_unreadable(self, unreadable: Sequence[tuple[str, str]]) -> None:
         if self.strict and unreadable:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from ..errors import InputError
+from ..storage.artefact import check_whole
 from ..storage.shards import ShardedArtefact
 from ..storage.signature import signature
 from ..text.lines import sha256_of_lines
@@ -79,10 +80,11 @@ def retrieve_dense(
     if artefact.finished:
         return ImageIds(out).counts
     for shard in artefact.missing():
+        check_whole(index.folder / "embeddings.npy", index.embeddings.nbytes)
         lines = sentences[shard.start : shard.stop]
         rows = None if excluded is None else excluded[shard.start : shard.stop]
         artefact.write(shard, *_search_shard(retriever, index, lines, rows, images_per_sentence, batch_size))
-    notes = artefact.notes()
+    notes = artefact.notes(empty=int, truncated=int, short=int)
     counts = {name: sum(note[name] for note in notes) for name in ("empty", "truncated", "short")}
     if excluded is not None and exclude_keys is not None:
         counts["unknown_excluded"] = sum(bool(key) and int(row) == NO_IMAGE for key, row in zip(exclude_keys, excluded))

@@ -3,6 +3,7 @@
 The table that every way of finding images writes and every model reads.
 """
 
+from collections import Counter
 from pathlib import Path
 
 from ..errors import InputError
@@ -29,11 +30,16 @@ class ImageIds:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        meta = read_meta(self.folder, IMAGE_IDS)
-        self.signature: str = meta.get("signature", "")
+        counts = {"sentences": int, "images_per_sentence": int}
+        meta = read_meta(self.folder, IMAGE_IDS, **counts, keys_sha256=str, text_sha256=str | None, signature=str)
+        self.signature: str = meta["signature"]
         self.keys_sha256: str = meta["keys_sha256"]
         self.text_sha256: str | None = meta.get("text_sha256")
-        self.counts: dict[str, int] = meta.get("counts", {})
+        said = meta.get("counts")
+        # 0 for what it doesn't say
+        self.counts: dict[str, int] = Counter(
+            {name: n for name, n in said.items() if isinstance(n, int)} if isinstance(said, dict) else {}
+        )
         shape = (meta["sentences"], meta["images_per_sentence"])
         self.ids = open_array(self.folder / "ids.npy", shape, "int32")
         self.scores = open_array(self.folder / "scores.npy", shape, "float16")

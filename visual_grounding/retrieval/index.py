@@ -8,7 +8,7 @@ import torch
 
 from ..errors import InputError
 from ..features.store import FeatureStore
-from ..storage.artefact import open_array, read_meta
+from ..storage.artefact import open_array, read_keys, read_meta
 from ..storage.shards import ShardedArtefact
 from ..storage.signature import signature
 from .retriever import Retriever
@@ -33,7 +33,8 @@ class Index:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        meta = read_meta(self.folder, INDEX)
+        counts = {"images": int, "size": int, "absent": int}
+        meta = read_meta(self.folder, INDEX, **counts, signature=str, keys_sha256=str, retriever_sha256=str)
         self.signature: str = meta["signature"]
         self.keys_sha256: str = meta["keys_sha256"]
         self.retriever_sha256: str = meta["retriever_sha256"]
@@ -44,10 +45,12 @@ class Index:
         return self.embeddings.shape[0]
 
     def keys(self) -> Iterator[str]:
-        """Image keys in row order, read from disk one by one."""
-        with open(self.folder / KEYS, encoding="utf-8", newline="\n") as file:
-            for line in file:
-                yield line.rstrip("\n")
+        """Image keys in row order, read from disk one by one.
+
+        Raises:
+            InputError: as `read_keys`.
+        """
+        return read_keys(self.folder / KEYS, len(self))
 
     def check_retriever(self, retriever: Retriever) -> None:
         """Refuse a retriever that didn't make this index.
@@ -104,13 +107,12 @@ def build_index(
             encoded = retriever.encode_images(torch.from_numpy(features), torch.from_numpy(padding_mask))
             vectors[start - shard.start : stop - shard.start] = encoded.numpy()
         artefact.write(shard, {"embeddings": vectors}, {"absent": int((~vectors.any(axis=1)).sum())})
-    with open(artefact.files / KEYS, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{key}\n" for key in store.keys())  # noqa: SIM118
+    artefact.add_lines(KEYS, store.keys())
     artefact.publish(
         {
             "images": len(store),
             "size": retriever.joint_size,
-            "absent": sum(note["absent"] for note in artefact.notes()),
+            "absent": sum(note["absent"] for note in artefact.notes(absent=int)),
             "keys_sha256": store.keys_sha256,
             "retriever_sha256": retriever.sha256,
             "signature": signature(

@@ -9,23 +9,24 @@ dual encoder's text tower.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
 from ..errors import InputError
 from ..features.store import FeatureStore
-from ..modules.joint_embedding import PRETRAINED, JointEmbedding, JointEmbeddingConfig
+from ..modules.joint_embedding import PRETRAINED, WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig
 from ..modules.sentence_encoders import build_pretrained_encoder
 from ..storage.artefact import sha256_of_file, write_json
 from ..text.pretrained_tokenizer import PretrainedTokenizer
-from ..text.words import DICTIONARY, Vocabulary, WordTokenizer
+from ..text.words import DICTIONARY, SPECIAL_SYMBOLS, Vocabulary, WordTokenizer
 from .retriever_files import CONFIG, RETRIEVER, TEXT_ENCODER, VERSION, WEIGHTS
+
+_MOST_LAYERS, _LARGEST_SIZE = 100, 2**24
 
 
 class Retriever:
@@ -63,9 +64,12 @@ class Retriever:
             if (description["format"], description["version"]) != (RETRIEVER, VERSION):
                 raise ValueError(f"it says {description['format']}, version {description['version']}")
             architecture = description["architecture"]
-            dual = "dual_encoder" in architecture
-            config = None if dual else JointEmbeddingConfig(**architecture)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            config = None if "dual_encoder" in architecture else JointEmbeddingConfig(**architecture)
+            if config is not None:
+                _check_architecture(config)
+            if not isinstance(description["signature"], str):
+                raise ValueError(f"signature should be text, but is {description['signature']!r:.80}")
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(
                 f"{folder} should hold a {RETRIEVER}, version {VERSION}, but its {CONFIG} can't be used: {error}. "
                 "Make it with: visual-grounding export --checkpoint … --out DIR"
@@ -74,14 +78,23 @@ class Retriever:
             from .dual_encoder import load_dual_encoder  # imports torchvision, which others don't need
 
             return cls(folder, *load_dual_encoder(folder, architecture), description["signature"], device)
+        weights = _read_weights(folder / WEIGHTS)
         if config.text_encoder == PRETRAINED:
             name = str(folder / TEXT_ENCODER)
             tokenizer = PretrainedTokenizer(name)
-            embedding = JointEmbedding(config, build_pretrained_encoder(name))
         else:
-            tokenizer = WordTokenizer(Vocabulary.load(folder / DICTIONARY))
-            embedding = JointEmbedding(config)
-        load_weights(embedding, _read_weights(folder / WEIGHTS), str(folder / WEIGHTS))
+            vocabulary = Vocabulary.load(folder / DICTIONARY)
+            if len(vocabulary) != config.vocabulary_size:
+                raise InputError(
+                    f"{folder / DICTIONARY} should have the {config.vocabulary_size - len(SPECIAL_SYMBOLS)} words that "
+                    f"this retriever was trained with, but has {len(vocabulary.words)}. Export it again."
+                )
+            tokenizer = WordTokenizer(vocabulary)
+        with torch.device("meta"):  # claims no memory: sizes that don't belong to the weights are refused first
+            planned = _build_embedding(config, folder)
+        load_weights(planned, weights, str(folder / WEIGHTS), assign=True)
+        embedding = _build_embedding(config, folder)
+        load_weights(embedding, weights, str(folder / WEIGHTS))
         return cls(folder, embedding, tokenizer, description["signature"], device)
 
     def check_store(self, store: FeatureStore) -> None:
@@ -179,14 +192,46 @@ class Retriever:
         return tower(alone, present).float().cpu().view(images, regions, -1)
 
 
-def load_weights(embedding: JointEmbedding, state: dict[str, Tensor], origin: str) -> None:
+def _build_embedding(config: JointEmbeddingConfig, folder: Path) -> JointEmbedding:
+    if config.text_encoder != PRETRAINED:
+        return JointEmbedding(config)
+    try:
+        return JointEmbedding(config, build_pretrained_encoder(str(folder / TEXT_ENCODER)))
+    except InputError:
+        raise
+    except Exception as error:  # sizes that don't fit one another fail in many ways
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(
+            f"{folder / TEXT_ENCODER} should describe a text encoder, but none can be built from it: {reason}. "
+            "Export the retriever again."
+        ) from error
+
+
+def _check_architecture(config: JointEmbeddingConfig) -> None:
+    """Refuse what no training wrote: other types, sizes that are negative or beyond any model."""
+    known = {"text_encoder": (*WORD_ENCODERS, PRETRAINED), "image_pooling": ("linear", "weldon")}
+    for field in fields(config):
+        value = getattr(config, field.name)
+        sound = type(value) is field.type or (field.type is float and type(value) is int)
+        if sound and field.type is int:
+            sound = 0 <= value <= (_MOST_LAYERS if field.name == "sru_layers" else _LARGEST_SIZE)
+        if sound and field.type is float:
+            sound = 0 <= value < 1
+        if not sound or value not in known.get(field.name, (value,)):
+            raise ValueError(f"its architecture has {value!r:.80} as {field.name}")
+
+
+def load_weights(embedding: JointEmbedding, state: dict[str, Tensor], origin: str, assign: bool = False) -> None:
     """Put weights into both towers; all of them must fit.
+
+    Args:
+        assign: take the tensors themselves instead of copying their numbers.
 
     Raises:
         InputError: weights are missing, too many, or of another shape.
     """
     try:
-        embedding.load_state_dict(state)
+        embedding.load_state_dict(state, assign=assign)
     except RuntimeError as error:
         reason = "; ".join(line.strip() for line in str(error).splitlines()[1:4])
         raise InputError(
@@ -196,9 +241,13 @@ def load_weights(embedding: JointEmbedding, state: dict[str, Tensor], origin: st
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
     try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
+        weights = load_file(path)
+    except Exception as error:  # OSError and SafetensorError, but also KeyError for a type that torch doesn't have
         raise InputError(f"{path} should hold a retriever's weights, but can't be read: {error}.") from error
+    for name, weight in weights.items():
+        if weight.is_floating_point() and not bool(weight.isfinite().all()):
+            raise InputError(f"{path} should hold finite weights, but {name} has NaN or infinity. Export it again.")
+    return weights
 
 
 def save_retriever(folder: Path, embedding: JointEmbedding, tokenizer: Any, signature: str) -> None:

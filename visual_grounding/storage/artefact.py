@@ -1,9 +1,12 @@
 """Artefacts: directories of plain arrays beside a `meta.json` that says what they are and where they came from."""
 
+import errno
 import hashlib
 import json
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 import numpy as np
@@ -33,10 +36,26 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+    sync_folder(path.parent)
 
 
-def read_meta(folder: str | Path, expected_format: str) -> dict[str, Any]:
+def sync_folder(folder: Path) -> None:
+    """Flush names to disk, where the file system can: what was renamed stays so when the machine goes down."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(file)
+
+
+def read_meta(folder: str | Path, expected_format: str, **fields: type | UnionType) -> dict[str, Any]:
     """Read `meta.json` of an artefact.
+
+    Args:
+        fields: what it has to hold, name -> type; an `int` is a count, so 0 or more.
 
     Raises:
         InputError: nothing is there, it is unfinished, broken, of another kind, or of a newer version.
@@ -53,7 +72,7 @@ def read_meta(folder: str | Path, expected_format: str) -> dict[str, Any]:
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
         found, version = meta["format"], meta["version"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{path} should be the JSON description of a {expected_format}, but is broken: {error!r}."
         ) from error
@@ -61,7 +80,50 @@ def read_meta(folder: str | Path, expected_format: str) -> dict[str, Any]:
         raise InputError(f"{folder} should hold a {expected_format}, but {path} says that it is a {found}.")
     if version != FORMAT_VERSION:
         raise InputError(f"{path} has format version {version}, but this package reads version {FORMAT_VERSION}.")
+    check_fields(path, meta, fields)
     return meta
+
+
+def check_fields(path: Path, content: dict[str, Any], fields: Mapping[str, type | UnionType]) -> None:
+    """Refuse a JSON file whose fields are missing or of another type.
+
+    Raises:
+        InputError: the first such field.
+    """
+    for name, kind in fields.items():
+        if not _is_sound(content.get(name), kind):
+            wanted = "a count" if kind is int else "a list" if kind is list else "text"
+            held = repr(content[name])[:80] if name in content else "nothing"
+            raise InputError(
+                f"{path} should have {wanted} as {name!r}, but has {held}. Delete its folder, and run the "
+                "command that makes it again."
+            )
+
+
+def _is_sound(value: Any, kind: type | UnionType) -> bool:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        return False
+    if isinstance(value, int):
+        return 0 <= value < 2**63
+    return not isinstance(value, str) or not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def read_keys(path: Path, rows: int) -> Iterator[str]:
+    """Lines of a key list, one by one from disk.
+
+    Raises:
+        InputError: it can't be read, isn't UTF-8, or at its end: it hasn't `rows` lines.
+    """
+    lines = 0
+    try:
+        with open(path, encoding="utf-8", newline="\n") as file:
+            for line in file:
+                lines += 1
+                yield line.rstrip("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} should hold image keys, but can't be read: {error}.") from error
+    if lines != rows:
+        raise InputError(f"{path} should hold {rows} image keys, one a row, but has {lines} lines. Make it again.")
 
 
 def open_array(path: Path, shape: tuple[int | None, ...], dtype: str) -> np.ndarray:
@@ -79,10 +141,38 @@ def open_array(path: Path, shape: tuple[int | None, ...], dtype: str) -> np.ndar
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
         raise InputError(f"{path} is missing.") from error
-    except (ValueError, OSError, EOFError, SyntaxError) as error:
-        raise InputError(f"{path} should be a plain .npy array, but can't be read: {error}.") from error
+    except Exception as error:  # numpy fails in many ways on a broken header: it may claim more than any memory holds
+        raise InputError(f"{path} should be a plain .npy array, but can't be read: {_short(error)}.") from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{path} should be a plain .npy array, but is a {type(array).__name__}.")
     fits = array.ndim == len(shape) and all(want in (None, have) for want, have in zip(shape, array.shape))
     if not fits or array.dtype != np.dtype(dtype):
         wanted = "(" + ", ".join("any" if size is None else str(size) for size in shape) + ")"
         raise InputError(f"{path} should be {dtype} of shape {wanted}, but is {array.dtype} of shape {array.shape}.")
     return array
+
+
+def check_whole(path: Path, mapped: int) -> None:
+    """Refuse a memory-mapped file that was cut short since it was opened: reading on would kill the process (SIGBUS).
+
+    One question to the file system; ask before each block of rows.
+
+    Args:
+        mapped: bytes of the array in memory.
+
+    Raises:
+        InputError: it is gone or shorter than its array.
+    """
+    try:
+        size = os.path.getsize(path)
+    except OSError as error:
+        raise InputError(f"{path} vanished while it was being read: {error.strerror or error}.") from error
+    if size < mapped:
+        raise InputError(
+            f"{path} was changed while it was being read: its array has {mapped} bytes, but the file now only {size}. "
+            "Put it back and run the same command again."
+        )
+
+
+def _short(error: Exception) -> str:
+    return (" ".join(str(error).split())[:200] or type(error).__name__).rstrip(".")

@@ -4,19 +4,26 @@
 offset. `OUT.partial/progress/` remembers the plan (every choice and input that decides the bytes) and the shards done.
 A rerun with the same plan does only what is missing, so its result is the same byte by byte. Publishing renames
 `files/` to `OUT`: under its own name an artefact is always whole.
+
+One process writes an output, or all ranks of one job (`torchrun`): each takes every world-th shard, the first publishes
+when all are done, and the bytes are the same. `writers.py` keeps everyone else away.
 """
 
+import io
 import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import InputError
-from .artefact import FORMAT_VERSION, META, write_json
+from .artefact import FORMAT_VERSION, META, check_fields, open_array, sync_folder, write_json
+from .ranks import Rank, this_rank
+from .writers import LEAVE_SECONDS, Writers, remove_abandoned
 
 
 class Shard(NamedTuple):
@@ -44,9 +51,13 @@ class ShardedArtefact:
         rows: length of the first axis of every array.
         shard_size: rows per shard.
         arrays: name -> (shape of one row, dtype).
+        rank: this process; None for what torchrun says.
+
+    The same lines run in every rank of a job: `missing` gives the rank its shards, `notes` and `publish` wait for the
+    others.
 
     Raises:
-        InputError: `out` exists and was made by another plan, or can't be written.
+        InputError: `out` exists and was made by another plan, is being written by another process, or can't be written.
     """
 
     def __init__(
@@ -57,6 +68,7 @@ class ShardedArtefact:
         rows: int,
         shard_size: int,
         arrays: dict[str, tuple[tuple[int, ...], str]],
+        rank: Rank | None = None,
     ) -> None:
         self.out = Path(out) if Path(out).name not in ("", "..") else Path(out).resolve()
         self.format = format
@@ -67,13 +79,23 @@ class ShardedArtefact:
         self.files = self.partial / "files"
         self.progress = self.partial / "progress"
         self._rows = {name: (tuple(map(int, shape)), np.dtype(dtype)) for name, (shape, dtype) in arrays.items()}
+        self._rank = this_rank() if rank is None else rank
         self.finished = self._check_finished()
         if not self.finished:
             try:
-                if not self._continues():
-                    self._start()
+                self._join()
             except OSError as error:
                 raise InputError(f"{self.partial} can't be written: {error.strerror or error}.") from error
+
+    def _join(self) -> None:
+        """Become one of the writers; the first of them lays the arrays out."""
+        self._writers = Writers.join(self.partial, self._rank)
+        with self._writers.alone("layout"):
+            self.finished = self._check_finished()  # another rank may have published it since the first look
+            if not self.finished and not self._continues():
+                self._start()
+        if self.finished:
+            self._writers.clean()
 
     def _check_finished(self) -> bool:
         if not self.out.exists():
@@ -81,24 +103,46 @@ class ShardedArtefact:
         try:
             meta = json.loads((self.out / META).read_text(encoding="utf-8"))
             previous = {"format": meta["format"], **meta["plan"]}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(f"{self.out} exists and isn't a finished {self.format}. Choose another --out.") from error
         self._refuse_other_plan(previous, self.out)
-        shutil.rmtree(self.partial, ignore_errors=True)  # killed between the rename and its own cleaning
+        for name, (shape, dtype) in self._rows.items():
+            open_array(self.out / f"{name}.npy", (self.rows, *shape), dtype.name)
+        remove_abandoned(self.partial)
         return True
 
     def _refuse_other_plan(self, previous: dict[str, Any], place: Path) -> None:
         refuse_other_plan(previous, {"format": self.format, **self.plan}, place)
 
     def _continues(self) -> bool:
-        """Whether an earlier run of the same plan left something to continue."""
+        """Whether an earlier run of the same plan, or another rank, left something to continue."""
         plan_file = self.progress / "plan.json"
         if not plan_file.exists() or not self.files.is_dir():
             return False
-        previous = json.loads(plan_file.read_text(encoding="utf-8"))
-        if any(path.stem.isdigit() for path in self.progress.glob("*.json")):
+        previous = self._read_progress(plan_file)
+        done = any(path.stem.isdigit() for path in self.progress.glob("*.json"))
+        if done or self._writers.others():
             self._refuse_other_plan(previous, self.partial)
-        return previous == {"format": self.format, **self.plan}
+        if previous != {"format": self.format, **self.plan}:
+            return False
+        whole = all(self._is_laid_out(name) for name in self._rows)
+        if done and not whole:
+            raise InputError(f"{self.files} doesn't hold what was written there before. Delete {self.partial}.")
+        return whole
+
+    def _is_laid_out(self, name: str) -> bool:
+        path = self.files / f"{name}.npy"
+        return path.is_file() and path.stat().st_size == len(self._header(name)) + self.rows * self._row_bytes(name)
+
+    def _read_progress(self, path: Path) -> dict[str, Any]:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(content, dict):
+                return content
+            reason = f"it holds a {type(content).__name__}"
+        except (OSError, ValueError, RecursionError) as error:
+            reason = str(error)
+        raise InputError(f"{path} should say what was done before, but is broken: {reason}. Delete {self.partial}.")
 
     def _start(self) -> None:
         for folder in (self.progress, self.files):
@@ -113,18 +157,25 @@ class ShardedArtefact:
 
     def _lay_out(self) -> None:
         """Make every array in its full size."""
-        for name, (shape, dtype) in self._rows.items():
-            path = self.files / f"{name}.npy"
-            header = {
-                "descr": np.lib.format.dtype_to_descr(dtype),
-                "fortran_order": False,
-                "shape": (self.rows, *shape),
-            }
-            with open(path, "wb") as file:
-                np.lib.format.write_array_header_1_0(file, header)
+        for name in self._rows:
+            with open(self.files / f"{name}.npy", "wb") as file:
+                file.write(self._header(name))
+                file.flush()
                 size = self.rows * self._row_bytes(name)
                 if size:  # claims the disk now: a full disk is an error here, not a crash after hours
                     os.posix_fallocate(file.fileno(), file.tell(), size)
+                os.fsync(file.fileno())
+        sync_folder(self.files)
+
+    def _header(self, name: str) -> bytes:
+        """What stands before the numbers in an array's file."""
+        shape, dtype = self._rows[name]
+        descr = np.lib.format.dtype_to_descr(dtype)
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            header, {"descr": descr, "fortran_order": False, "shape": (self.rows, *shape)}
+        )
+        return header.getvalue()
 
     def _row_bytes(self, name: str) -> int:
         shape, dtype = self._rows[name]
@@ -134,9 +185,16 @@ class ShardedArtefact:
         """All shards, in order."""
         return shards_of(self.rows, self.shard_size)
 
+    def own(self) -> Iterator[Shard]:
+        """The shards of this rank, in order."""
+        return (shard for shard in self.shards() if self._owner(shard) == self._rank.number)
+
     def missing(self) -> Iterator[Shard]:
-        """The shards still to be written, in order."""
-        return (shard for shard in self.shards() if not self._marker(shard).exists())
+        """The shards that this rank still has to write, in order."""
+        return (shard for shard in self.own() if not self._marker(shard).exists())
+
+    def _owner(self, shard: Shard) -> int:
+        return shard.number % self._rank.world
 
     def _marker(self, shard: Shard) -> Path:
         return self.progress / f"{shard.number:06d}.json"
@@ -151,7 +209,7 @@ class ShardedArtefact:
             path = self.files / f"{name}.npy"
             try:
                 with open(path, "r+b") as file:
-                    file.seek(os.path.getsize(path) - (self.rows - shard.start) * self._row_bytes(name))
+                    file.seek(len(self._header(name)) + shard.start * self._row_bytes(name))
                     file.write(block.tobytes())
                     file.flush()
                     os.fdatasync(file.fileno())
@@ -163,11 +221,13 @@ class ShardedArtefact:
             raise self._unwritable(self._marker(shard), error) from error
 
     def add_lines(self, name: str, lines: Iterable[str]) -> None:
-        """Add a text file beside the arrays, one item a line, before publishing.
+        """Add a text file beside the arrays, one item a line, before publishing; the rank that publishes does.
 
         Raises:
             InputError: it can't be written.
         """
+        if not self._rank.leads:
+            return
         path = self.files / name
         try:
             with open(path, "w", encoding="utf-8", newline="\n") as file:
@@ -180,25 +240,56 @@ class ShardedArtefact:
     def _unwritable(self, path: Path, error: OSError) -> InputError:
         return InputError(f"{path} can't be written: {error.strerror or error}. What is done stays; rerun.")
 
-    def notes(self) -> list[dict[str, Any]]:
-        """What was noted with each shard, in order: also for shards written before an interruption."""
-        return [json.loads(self._marker(shard).read_text(encoding="utf-8")) for shard in self.shards()]
+    def notes(self, **fields: type) -> list[dict[str, Any]]:
+        """What was noted with each shard, in order: also for shards written before an interruption, or by other ranks.
 
-    def publish(self, meta: dict[str, Any]) -> None:
-        """Add `meta.json` and give the whole its name.
+        Args:
+            fields: what each holds, name -> type; an `int` is a count.
 
         Raises:
-            RuntimeError: shards are missing.
+            InputError: a note is broken, or a rank died.
         """
+        self._wait_for_shards()
+        notes = []
+        for shard in self.shards():
+            notes.append(self._read_progress(self._marker(shard)))
+            check_fields(self._marker(shard), notes[-1], fields)
+        return notes
+
+    def publish(self, meta: dict[str, Any]) -> None:
+        """Add `meta.json` and give the whole its name; ranks that don't publish wait for it.
+
+        Raises:
+            InputError: it can't be written, or a rank died.
+            RuntimeError: this rank's shards are missing.
+        """
+        self._wait_for_shards()
+        if not self._rank.leads:
+            self._writers.wait_for("the finished output", lambda: set() if self.out.exists() else {0})
+            self._writers.leave()
+            return
+        try:
+            write_json(self.files / META, {"format": self.format, "version": FORMAT_VERSION, "plan": self.plan, **meta})
+            with self._writers.alone("layout"):
+                self.files.rename(self.out)
+        except OSError as error:
+            raise self._unwritable(self.out, error) from error
+        with suppress(OSError):  # it is published; nothing after this can make it wrong
+            sync_folder(self.out.parent)
+        self._writers.clean(patience=LEAVE_SECONDS)
+
+    def _wait_for_shards(self) -> None:
         missing = [shard.number for shard in self.missing()]
         if missing:
             raise RuntimeError(f"{self.partial}: shards {missing[:5]} are missing, {len(missing)} in all")
-        try:
-            write_json(self.files / META, {"format": self.format, "version": FORMAT_VERSION, "plan": self.plan, **meta})
-            self.files.rename(self.out)
-        except OSError as error:
-            raise self._unwritable(self.out, error) from error
-        shutil.rmtree(self.partial, ignore_errors=True)  # it is published; the rest can't make it wrong
+        if self._rank.world > 1:
+            left = list(self.shards())
+
+            def owners() -> set[int]:
+                left[:] = [shard for shard in left if not self._marker(shard).exists()]
+                return {self._owner(shard) for shard in left}
+
+            self._writers.wait_for("the shards", owners)
 
 
 def shards_of(rows: int, shard_size: int) -> Iterator[Shard]:

@@ -17,8 +17,9 @@ def load_pretrained(auto_class: Any, name: str, **options: Any) -> Any:
         InputError: nothing loads from there.
     """
     try:
-        return auto_class.from_pretrained(name, **options)
-    except (OSError, ValueError, KeyError) as error:
+        # Without trust_remote_code=False transformers would ask on the terminal whether to run a folder's own code.
+        return auto_class.from_pretrained(name, trust_remote_code=False, **options)
+    except Exception as error:  # a broken configuration or tokenizer file fails in many ways
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
             f"text encoder {name!r} should be `sru`, `bag`, a folder with a pretrained model, or a model's name on the "
@@ -34,7 +35,7 @@ class PretrainedTokenizer:
         max_tokens: the encoder's limit; longer sentences are cut here.
 
     Raises:
-        InputError: no tokenizer loads from `name`.
+        InputError: no tokenizer loads from `name`, or its limit isn't a number.
     """
 
     def __init__(self, name: str) -> None:
@@ -43,6 +44,11 @@ class PretrainedTokenizer:
         self.tokenizer = load_pretrained(AutoTokenizer, name)
         positions = getattr(load_pretrained(AutoConfig, name), "max_position_embeddings", _NO_LIMIT)
         limit = self.tokenizer.model_max_length
+        for value, place in ((limit, "its tokenizer"), (positions, "its configuration")):
+            if not isinstance(value, int | float) or not value > _RESERVED_POSITIONS:
+                raise InputError(
+                    f"text encoder {name!r} should say how many tokens a sentence may have, but {place} says {value!r}."
+                )
         self.max_tokens = int(min(limit, positions) if limit < _NO_LIMIT else positions - _RESERVED_POSITIONS)
         self.pad: int = self.tokenizer.pad_token_id or 0
 

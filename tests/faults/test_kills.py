@@ -1,0 +1,193 @@
+"""SIGKILL at any moment: nothing interrupted looks complete, and the next run continues to the same bytes.
+
+Most kills hit a forked child, some a whole fresh command; half of the moments are steps (see `processes`), the others
+fall anywhere. A run that continues is killed again, until one comes through.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import run_command
+from faults.processes import KILLED, Commands, Done, content_of
+from PIL import Image
+from small_retriever import make_retriever, make_sentences, make_store
+
+pytestmark = pytest.mark.slow
+
+VERBS = ("import", "extract", "index", "retrieve")
+HEAVY = ("extraction", "backbones", "scattering")
+World = tuple[Path, dict[str, list[object]], dict[str, dict[str, bytes]]]
+
+
+@pytest.fixture(scope="module")
+def commands() -> Iterator[Commands]:
+    modules = [f"visual_grounding.features.{name}" for name in (*HEAVY, "importers")]
+    with Commands(*modules, "visual_grounding.retrieval.dense", "visual_grounding.retrieval.index") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, commands: Commands) -> World:
+    """A folder, the flags of each verb without --out, and what each makes when nothing disturbs it."""
+    folder = tmp_path_factory.mktemp("world")
+    rng = np.random.default_rng(0)
+    (folder / "images").mkdir()
+    for number in range(11):
+        pixels = rng.integers(0, 256, (24, 30, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"images/{number}.png")
+    (folder / "images/broken.png").write_bytes(b"x")
+    np.save(folder / "arrays.npy", rng.normal(size=(40, 6)).astype(np.float32))
+    (folder / "keys.txt").write_text("".join(f"{number}.jpg\n" for number in range(40)))
+    (folder / "text").write_text("".join(f"{line}\n" for line in make_sentences()))
+    make_retriever(folder / "retriever")
+    store = make_store(folder / "store")
+    cpu = ["--device", "cpu", "--batch-size", 4]
+    flags: dict[str, list[object]] = {
+        "import": ["--arrays", folder / "arrays.npy", "--keys", folder / "keys.txt", "--shard-size", 7],
+        "extract": ["--images", folder / "images", "--backbone", "scattering", *cpu, "--shard-size", 3],
+        "index": ["--retriever", folder / "retriever", "--image-features", store, *cpu, "--shard-size", 4],
+        "retrieve": ["--method", "dense", "--retriever", folder / "retriever", "--index", folder / "index", *cpu],
+    }
+    flags["retrieve"] += ["--text", folder / "text", "--shard-size", 7]
+    expected = {}
+    for verb in VERBS:
+        done = commands.run([verb, *flags[verb], "--out", folder / verb])
+        assert done.status == 0, done.err
+        expected[verb] = content_of(folder / verb)
+    return folder, flags, expected
+
+
+def check_nothing_looks_complete(out: Path, expected: dict[str, bytes]) -> None:
+    """Under its own name there is nothing, or all of it."""
+    if out.exists():
+        assert content_of(out) == expected
+
+
+def live(run: Callable[..., Done], out: Path, expected: dict[str, bytes], first: dict, more: Iterator[dict]) -> int:
+    """Run until it comes through; how many runs were killed."""
+    kills = 0
+    how = first
+    while (done := run(**how)).status == KILLED:
+        kills += 1
+        check_nothing_looks_complete(out, expected)
+        how = next(more) if kills < 4 else {}
+    assert done.status == 0 and "Traceback" not in done.err, done.err
+    assert content_of(out) == expected
+    assert not out.with_name(out.name + ".partial").exists()
+    return kills
+
+
+@pytest.mark.parametrize(("verb", "lives"), [("import", 40), ("extract", 12), ("index", 20), ("retrieve", 20)])
+def test_killed_command_continues_to_the_same_bytes(
+    world: World, commands: Commands, tmp_path: Path, record_property: Callable, verb: str, lives: int
+) -> None:
+    _, flags, expected = world
+    start = time.monotonic()
+    whole = commands.run([verb, *flags[verb], "--out", tmp_path / "whole"])
+    seconds = time.monotonic() - start
+    assert whole.steps > 20
+    rng = random.Random(verb)
+
+    def moments() -> Iterator[dict]:
+        while True:
+            yield {"kill_at": rng.randint(1, whole.steps)}
+            yield {"kill_after": rng.uniform(0, seconds)}
+
+    kills = 0
+    for number in range(lives):
+        out = tmp_path / f"out{number}"
+
+        def run(out: Path = out, **how: object) -> Done:
+            return commands.run([verb, *flags[verb], "--out", out], **how)
+
+        first = {"kill_at": 1 + number * whole.steps // lives}  # spread over all steps
+        kills += live(run, out, expected[verb], first, moments())
+    record_property("kills", kills)
+    record_property("same bytes", lives)
+    assert kills >= lives
+
+
+@pytest.mark.parametrize(("verb", "lives"), [("import", 12), ("extract", 4), ("index", 6), ("retrieve", 6)])
+def test_killed_rank_stops_the_others_and_any_number_continues(
+    world: World, commands: Commands, tmp_path: Path, record_property: Callable, verb: str, lives: int
+) -> None:
+    _, flags, expected = world
+    rng = random.Random(verb)
+    kills = 0
+    for number in range(lives):
+        out = tmp_path / f"out{number}"
+        arguments = [verb, *flags[verb], "--out", out]
+        ended = commands.run_ranks(arguments, rng.randint(2, 4), patience=2, kill_at=rng.randint(1, 60))
+        killed = sum(rank.status == KILLED for rank in ended)
+        for rank in ended:
+            assert rank.status in (0, 2, KILLED) and "Traceback" not in rank.err, rank.err
+        if killed:
+            check_nothing_looks_complete(out, expected[verb])
+        kills += killed
+        ended = commands.run_ranks(arguments, rng.randint(2, 4))
+        assert all(rank.status == 0 for rank in ended), ended
+        assert not any(
+            "image/s" in rank.err or rank.out for rank in ended[1:]
+        )  # only the first shows and says anything
+        assert content_of(out) == expected[verb]
+    record_property("kills", kills)
+    record_property("same bytes", lives)
+    assert kills
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_interrupted_command_says_so_in_one_line_and_continues(
+    world: World, commands: Commands, tmp_path: Path, verb: str
+) -> None:
+    _, flags, expected = world
+    arguments = [verb, *flags[verb], "--out", tmp_path / "out"]
+    for step in (25, 12, 3):
+        done = commands.run(arguments, interrupt_at=step)
+        assert done.status == 130
+        said = f"visual-grounding {verb}: interrupted; run the same command again to continue\n"
+        assert done.err.endswith(said) and "Traceback" not in done.err
+        assert not (tmp_path / "out").exists()
+    assert commands.run(arguments).status == 0
+    assert content_of(tmp_path / "out") == expected[verb]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_fresh_command_killed_continues_to_the_same_bytes(
+    world: World, tmp_path: Path, record_property: Callable, verb: str
+) -> None:
+    _, flags, expected = world
+    out = tmp_path / "out"
+    command = [str(Path(sys.executable).with_name("visual-grounding")), verb, *map(str, flags[verb]), "--out", str(out)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    plan = tmp_path / "out.partial/progress/plan.json"
+    while process.poll() is None and not plan.exists():
+        time.sleep(0.001)
+    time.sleep(random.Random(verb).uniform(0, 0.02))
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    check_nothing_looks_complete(out, expected[verb])
+    done = run_command("visual-grounding", verb, *flags[verb], "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert content_of(out) == expected[verb]
+    record_property("kills", int(process.returncode == KILLED))
+    record_property("same bytes", 1)
+
+
+def test_torchrun_shares_one_output(world: World, tmp_path: Path) -> None:
+    _, flags, expected = world
+    arguments = ["extract", *flags["extract"], "--out", tmp_path / "out"]
+    done = run_command("torchrun", "--standalone", "--nproc-per-node", 2, "--no-python", "visual-grounding", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert content_of(tmp_path / "out") == expected["extract"]
+    assert done.stdout.count("12 images, 1 region of ") == 1  # the first rank alone speaks
+    assert json.loads(expected["extract"]["meta.json"])["unreadable"] == 1

@@ -1,0 +1,115 @@
+"""Input that vanishes or shrinks while it is being read: a reason in the list, or a message; never a silent death."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import write_store
+from PIL import Image
+from small_retriever import make_retriever, make_sentences, make_store
+
+from visual_grounding.errors import InputError
+from visual_grounding.features.backbones import load_backbone
+from visual_grounding.features.extraction import extract
+from visual_grounding.features.images import UnreadableImage, open_images, read_image
+from visual_grounding.features.importers import import_features, open_arrays
+from visual_grounding.features.store import FeatureStore
+from visual_grounding.retrieval import dense
+from visual_grounding.retrieval.index import Index, build_index
+
+# Each would be killed by SIGBUS, were the file's size not asked for again before it is read.
+READS_ON = """
+import os, sys
+sys.argv[0] = "visual-grounding"
+import numpy as np
+from pathlib import Path
+from visual_grounding.errors import InputError
+from visual_grounding.features.importers import open_arrays
+from visual_grounding.features.store import FeatureStore
+folder = Path(sys.argv[1])
+store = FeatureStore(folder / "store")
+arrays = open_arrays(folder / "f.npy", folder / "store/keys.txt")
+os.truncate(folder / "store/features.npy", 200)
+os.truncate(folder / "f.npy", 300)
+for read in (lambda: store.gather(np.array([4000])), lambda: arrays.block(4000, 5000)):
+    try:
+        read()
+    except InputError as error:
+        print(error)
+"""
+
+
+def save_image(path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 20, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+def test_image_deleted_during_the_run_is_listed_as_missing(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    for number in range(3):
+        save_image(tmp_path / f"images/{number}.png")
+    images = open_images(tmp_path / "images")
+    (tmp_path / "images/1.png").unlink()
+    summary = extract(images, load_backbone("scattering"), tmp_path / "store", device="cpu")
+    assert (summary.images, summary.unreadable) == (3, 1)
+    assert (tmp_path / "store/unreadable.tsv").read_text() == "1.png\tmissing\n"
+    assert FeatureStore(tmp_path / "store").features[[0, 2]].any(axis=(1, 2)).all()
+
+
+def test_tar_cut_short_during_the_run_makes_its_images_unreadable(tmp_path: Path) -> None:
+    save_image(tmp_path / "a.png")
+    content = (tmp_path / "a.png").read_bytes()
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for name in ("a.png", "b.png"):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    images = open_images(tmp_path / "a.tar")
+    os.truncate(tmp_path / "a.tar", 512 + len(content))
+    assert read_image(images, 0).size == (20, 20)
+    with pytest.raises(UnreadableImage, match="empty file"):
+        read_image(images, 1)
+
+
+def test_file_of_one_image_deleted_during_the_run_is_listed_as_missing(tmp_path: Path) -> None:
+    (tmp_path / "f").mkdir()
+    for name in "ab":
+        np.save(tmp_path / f"f/{name}.npy", np.ones(3, np.float32))
+    source = open_arrays(tmp_path / "f")
+    (tmp_path / "f/b.npy").unlink()
+    assert import_features(source, tmp_path / "store").unreadable == 1
+    assert (tmp_path / "store/unreadable.tsv").read_text() == "b\tmissing\n"
+
+
+def test_array_cut_short_under_its_reader_is_told_and_does_not_kill(tmp_path: Path) -> None:
+    write_store(tmp_path / "store", np.ones((5000, 1, 6)))
+    np.save(tmp_path / "f.npy", np.ones((5000, 6), np.float32))
+    done = subprocess.run([sys.executable, "-c", READS_ON, tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    first, second = done.stdout.splitlines()
+    said = "was changed while it was being read: its array has"
+    assert f"store/features.npy {said} 60000 bytes, but the file now only 200. Put it back and run the same" in first
+    assert f"f.npy {said} 120000 bytes, but the file now only 300." in second
+    with pytest.raises(InputError, match=r"features\.npy should be a plain \.npy array, but can't be read"):
+        FeatureStore(tmp_path / "store")  # and what the rerun says
+
+
+def test_index_that_vanishes_during_retrieval_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    retriever = make_retriever(tmp_path / "retriever")
+    store = FeatureStore(make_store(tmp_path / "store"))
+    build_index(retriever, store, tmp_path / "index")
+    index = Index(tmp_path / "index")
+    path = tmp_path / "index/embeddings.npy"
+    monkeypatch.setattr(dense, "exact_search", lambda *_, **__: pytest.fail("read a file that is cut short"))
+    os.truncate(path, 130)
+    with pytest.raises(InputError, match=re.escape(f"{path} was changed while it was being read: its array has 640")):
+        dense.retrieve_dense(retriever, index, make_sentences(), tmp_path / "ids")
+    path.unlink()
+    with pytest.raises(InputError, match=re.escape(f"{path} vanished while it was being read: No such file")):
+        dense.retrieve_dense(retriever, index, make_sentences(), tmp_path / "ids")
