@@ -22,6 +22,7 @@ class ImageIds:
         keys_sha256: the collection that the rows belong to.
         text_sha256: of the sentences that images were found for; None where the method read none.
         counts: what the method had to say about its sentences, e.g. how many were empty.
+        recall: of an approximate search: the share of the N nearest images that it found, on a sample; else None.
 
     Raises:
         InputError: the folder isn't a whole table.
@@ -34,6 +35,7 @@ class ImageIds:
         self.keys_sha256: str = meta["keys_sha256"]
         self.text_sha256: str | None = meta.get("text_sha256")
         self.counts: dict[str, int] = meta.get("counts", {})
+        self.recall: float | None = meta.get("recall")
         shape = (meta["sentences"], meta["images_per_sentence"])
         self.ids = open_array(self.folder / "ids.npy", shape, "int32")
         self.scores = open_array(self.folder / "scores.npy", shape, "float16")
