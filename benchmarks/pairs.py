@@ -42,7 +42,9 @@ class Comparison:
         return statistics.median(self.ratios)
 
     def __str__(self) -> str:
-        """>>> print(Comparison([1.0, 3.0, 2.0], [2.0, 2.0, 2.0]))
+        """Median and spread, in words.
+
+        >>> print(Comparison([1.0, 3.0, 2.0], [2.0, 2.0, 2.0]))
         1.000 (median of 3 pairs, 0.500 to 1.500; 2.0 s against 2.0 s)
         """
         seconds = [f"{statistics.median(each):.3g}" for each in (self.ours, self.theirs)]

@@ -210,8 +210,8 @@ def _train(faiss: Any, plan: FaissPlan, embeddings: np.ndarray, absent: np.ndarr
     }[plan.kind]
     index = faiss.index_factory(size, recipe, faiss.METRIC_INNER_PRODUCT)
     if plan.kind in APPROXIMATE:
-        lists = faiss.extract_index_ivf(index)
-        lists.cp.min_points_per_centroid = 1  # the plan saw to that; no warnings
+        lists = faiss.downcast_index(index)
+        lists.cp.min_points_per_centroid = 1  # the plan sees to that; no warnings
         if plan.kind == "pq":
             lists.pq.cp.min_points_per_centroid = 1
         most = max(_TRAINING_BYTES // (4 * size), _FEWEST_PER_LIST * plan.lists, _CODE_VALUES)

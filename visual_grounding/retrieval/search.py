@@ -3,7 +3,7 @@
 What *exact* means is the same for every device and library: an image's score is its inner product with the query,
 rounded once to float32; the highest come first, equal ones by row.
 
-1. A scan in float32 finds k + 4 candidates of each query (`scan` here, or faiss). It compares the maximum of 32 images
+1. A scan in float32 finds k + 4 candidates of each query (`scan` here, or faiss). It compares the maximum of 16 images
    with the last candidate so far, so that it looks at few of the scores. Ties and rounding don't matter to it.
 2. The candidates are scored again in float64 and sorted. Whatever isn't a candidate has at most the last candidate's
    float32 score plus the rounding error of an inner product. A query whose k-th score isn't above that (many equal
@@ -23,10 +23,10 @@ from .image_ids import NO_IMAGE
 Embeddings = np.ndarray | Tensor
 
 MARGIN = 4  # candidates beyond k: so many equal images at the k-th place cost nothing
-_BLOCK = 32  # images of which only the maximum is looked at first
+_BLOCK = 16  # images of which only the maximum is looked at first
 _UNIT_ROUNDOFF = 2.0**-24
 _RESCORED = 2**18  # numbers of candidates in float64 at a time: they stay in the cache
-_CHUNK = {"cpu": 4096, "cuda": 131072}  # images at a time; a GPU wants few large products
+_CHUNK = {"cpu": 2048, "cuda": 131072}  # images at a time; a GPU wants few large products
 
 
 def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -80,7 +80,7 @@ def _best_of_chunk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     head = scores[:, : blocks * _BLOCK].unflatten(1, (blocks, _BLOCK))
     best_blocks = top_k(head.amax(dim=2), k)[1].sort(dim=1).values  # (Q, k) ascending, so that columns stay in order
     inside = torch.arange(_BLOCK, device=scores.device)
-    columns = (best_blocks.unsqueeze(2) * _BLOCK + inside).flatten(1)  # (Q, k * 32)
+    columns = (best_blocks.unsqueeze(2) * _BLOCK + inside).flatten(1)  # (Q, k * 16)
     rest = torch.arange(blocks * _BLOCK, images, device=scores.device).expand(queries, -1)
     columns = torch.cat([columns, rest], dim=1)
     values, order = top_k(scores.gather(1, columns), k)
@@ -122,16 +122,16 @@ class _Best:
         if len(query) > maxima.numel() // 8:  # images that become better and better
             self._join_chunk(similarity, start)
             return
-        columns = block.unsqueeze(1) + blocks * torch.arange(_BLOCK)  # (P, 32)
+        columns = block.unsqueeze(1) + blocks * torch.arange(_BLOCK)  # (P, 16)
         self._set_aside(query.unsqueeze(1).expand_as(columns), columns, similarity, last, start)
         if images > blocks * _BLOCK:
             query, column = (similarity[:, blocks * _BLOCK :] > last).nonzero(as_tuple=True)
             self._set_aside(query, column + blocks * _BLOCK, similarity, last, start)
-        if self._waiting > self.scores.numel():
+        if self._waiting > self.scores.numel() // 4:
             self.join()
 
     def _set_aside(self, query: Tensor, column: Tensor, similarity: Tensor, last: Tensor, start: int) -> None:
-        scores = similarity[query, column]
+        scores = similarity.view(-1)[query * similarity.shape[1] + column]
         better = scores > last[:, 0][query]
         self._aside.append((query[better], column[better] + start, scores[better]))
         self._waiting += len(self._aside[-1][0])
@@ -257,7 +257,7 @@ def settle_exactly(
     bound = candidate_scores[:, -1].cpu().double() + error * torch.linalg.vector_norm(queries, dim=1).cpu().double()
     kth = scores[:, -1].double().masked_fill(ids[:, -1] == NO_IMAGE, float("-inf"))
     again = (~(kth > bound)).nonzero().squeeze(1)
-    for rows in again.split(1024):
+    for rows in again.split(1024) if len(again) else ():  # an empty tensor splits into one empty part
         chosen = None if exclude is None else exclude[rows.to(exclude.device)]
         scores[rows], ids[rows] = _search_in_float64(queries[rows.to(queries.device)], embeddings, k, chosen)
     return scores, ids
