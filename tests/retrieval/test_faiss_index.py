@@ -95,12 +95,13 @@ def test_approximate_kinds_find_everything_when_every_list_is_searched(retriever
     index = Index(tmp_path / "index")
     retrieve_dense(retriever, index, sentences, tmp_path / "ids", 8, probes=6)
     table = ImageIds(tmp_path / "ids")
-    exact_scores, nearest = index.search_exactly(retriever.encode_text(sentences), 8)
-    written = [len(set(a) & set(b)) for a, b, s in zip(table.ids.tolist(), nearest.tolist(), sentences) if s]
-    assert table.recall == pytest.approx(sum(written) / (8 * len(written))) and table.recall >= fewest
+    cosines = retriever.encode_text(sentences).double() @ torch.from_numpy(np.array(index.embeddings)).double().T
+    cosines[:, ::50] = -2  # absent
+    last = cosines.float().sort(dim=1).values[:, -8:-7]
+    right = [(cosines[n, ids.tolist()].float() >= last[n]).sum() for n, ids in enumerate(table.ids) if sentences[n]]
+    assert table.recall == pytest.approx(float(sum(right)) / (8 * len(right))) and table.recall >= fewest
     assert f"|kind:{kind}|probes:6|recall:{table.recall:.4f}|" in table.signature
     # What was found is scored exactly, and equal images are in the order of rows.
-    cosines = retriever.encode_text(sentences).double() @ torch.from_numpy(np.array(index.embeddings)).double().T
     for number, row in enumerate(table.ids):
         if sentences[number]:
             own = cosines[number, row.tolist()].numpy()
@@ -108,7 +109,6 @@ def test_approximate_kinds_find_everything_when_every_list_is_searched(retriever
             assert all(
                 a > b or (a == b and i < j) for a, b, i, j in zip(np.float32(own), np.float32(own[1:]), row, row[1:])
             )
-    assert exact_scores.shape == (31, 8)
 
 
 def test_recall_counts_what_is_missing(retriever, large_store, tmp_path):

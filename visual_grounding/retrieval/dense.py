@@ -14,6 +14,7 @@ from .exclusion import rows_to_exclude
 from .image_ids import IMAGE_IDS, NO_IMAGE, ImageIds
 from .index import Index, check_at_least_one
 from .retriever import Retriever
+from .search import settle
 
 RECALL_SENTENCES = 256
 
@@ -113,16 +114,20 @@ def recall_of_table(
 ) -> float:
     """Share of the N nearest images that a table of an approximate index has, over a seeded sample of sentences.
 
+    An image as near as the N-th nearest counts as one of them: which of several equal ones is found is no loss.
+
     Shapes:
         ids: (S, N);  excluded: (S,)
     """
     chosen = np.sort(np.random.default_rng(0).permutation(len(sentences))[:RECALL_SENTENCES])
     queries = retriever.encode_text([sentences[number] for number in chosen])
     exclude = None if excluded is None else torch.from_numpy(excluded[chosen])
-    nearest = index.search_exactly(queries, ids.shape[1], retriever.device, exclude)[1].numpy()
-    nearest[~queries.any(dim=1).numpy()] = NO_IMAGE
-    found = (nearest[:, :, None] == ids[chosen][:, None, :]).any(axis=2) & (nearest != NO_IMAGE)  # (sample, N)
-    return float(found.sum() / max(1, (nearest != NO_IMAGE).sum()))
+    best, nearest = index.search_exactly(queries, ids.shape[1], retriever.device, exclude)  # (sample, N)
+    nearest[~queries.any(dim=1)] = NO_IMAGE
+    last = best.masked_fill(nearest == NO_IMAGE, float("inf")).amin(dim=1, keepdim=True)
+    scores, found = settle(queries, index.embeddings, torch.from_numpy(ids[chosen]).long(), ids.shape[1])
+    right = (found != NO_IMAGE) & (scores >= last)
+    return float(right.sum() / max(1, int((nearest != NO_IMAGE).sum())))
 
 
 def _search_shard(

@@ -206,7 +206,7 @@ def _train(faiss: Any, plan: FaissPlan, embeddings: np.ndarray, absent: np.ndarr
     recipe = {
         "flat": "Flat",
         "ivf": f"IVF{plan.lists},Flat",
-        "pq": f"IVF{plan.lists},PQ{plan.code_bytes}x8np",  # np: no polysemous training, which only another search would use
+        "pq": f"IVF{plan.lists},PQ{plan.code_bytes}x8np",  # np: no polysemous training, which nothing here would use
     }[plan.kind]
     index = faiss.index_factory(size, recipe, faiss.METRIC_INNER_PRODUCT)
     if plan.kind in APPROXIMATE:

@@ -18,6 +18,7 @@ number of lists they are in, and the first N are taken.
 
 import math
 import tempfile
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -39,8 +40,8 @@ from .image_ids import IMAGE_IDS, NO_IMAGE, ImageIds
 from .index import check_at_least_one
 
 TOPIC_WORDS = 8  # w in the paper
-_CAPTIONS = 2**16  # at a time
-_PAIRS = 2**20
+_CAPTIONS = 2**14  # at a time; their keys are looked up by reading the store's once
+_PAIRS = 2**16
 
 
 def content_words(text: str, stop_words: frozenset[str]) -> list[str]:
@@ -122,14 +123,14 @@ class TopicTable:
             lines = iterate_captions(captions)
             while batch := list(islice(lines, _CAPTIONS)):
                 rows = store.rows_of(key for key, _ in batch)
-                found: list[tuple[int, int]] = []
+                found = array("i")
                 for key, caption in batch:
                     if key not in rows:
                         self.unknown += 1
                         continue
                     for word in topic_words(content_words(caption, stop_words), rarity, count):
-                        found.append((self._numbers.setdefault(word, len(self._numbers)), rows[key]))
-                file.write(np.array(found, dtype=np.int32).tobytes())
+                        found.extend((self._numbers.setdefault(word, len(self._numbers)), rows[key]))
+                file.write(found.tobytes())
         if self.unknown == self.captions:
             key, _ = next(iterate_captions(captions))
             raise InputError(
