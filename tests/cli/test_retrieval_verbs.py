@@ -8,6 +8,7 @@ import torch
 from conftest import write_store
 
 from visual_grounding.cli.main import main
+from visual_grounding.retrieval.image_ids import ImageIds
 
 CAPTIONS = "a.jpg\tA dog runs .\na.jpg\tThe dog .\nb.jpg\tA cat .\n"
 
@@ -77,6 +78,7 @@ def test_export_refuses_another_architecture_a_missing_and_another_dictionary(tm
     [
         (["dense", "--text", "t"], "--method dense also needs --retriever and --index."),
         (["paired", "--keys", "k"], "--method paired also needs --image-features."),
+        (["keyword", "--text", "t"], "--method keyword also needs --captions and --image-features."),
     ],
 )
 def test_retrieve_names_the_flags_that_its_method_needs(tmp_path, capsys, flags, message):
@@ -115,3 +117,52 @@ def test_verbs_work_one_after_the_other_and_warn_with_counts(tmp_path, capsys):
     )
     status, _, error = run(capsys, "retrieve", *flags, "--strict", "--out", tmp_path / "strict")
     assert status == 2 and "1 of 3 aren't, the first 'image9.jpg' in line 3" in error
+
+
+def make_retriever(folder, capsys):
+    """A retriever of five words for images of 4 numbers, and a store of 40."""
+    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in "abcde"))
+    flags = ["--checkpoint", checkpoint(folder), "--data", folder, "--out", folder / "retriever"]
+    assert run(capsys, "export", *flags)[0] == 0
+    return folder / "retriever", write_store(folder / "store", np.random.default_rng(0).normal(size=(40, 1, 4)))
+
+
+def test_index_of_another_kind_is_searched_and_says_what_it_misses(tmp_path, capsys):
+    pytest.importorskip("faiss")
+    retriever, store = make_retriever(tmp_path, capsys)
+    (tmp_path / "text").write_text("a b\n\nc d\n")
+    index = ["index", "--retriever", retriever, "--image-features", store, "--kind", "ivf", "--faiss-shard-size", 25]
+    status, out, _ = run(capsys, *index, "--lists", 4, "--out", tmp_path / "index")
+    assert status == 0 and "40 images\nindex|retriever:" in out and "|kind:ivf|lists:4|" in out
+    text = ["--retriever", retriever, "--index", tmp_path / "index", "--text", tmp_path / "text"]
+    found = ["retrieve", "--method", "dense", *text, "-n", 2, "--probes", 4, "--out", tmp_path / "ids"]
+    for _ in range(2):  # again: the same
+        status, out, _ = run(capsys, *found)
+        assert status == 0 and "|kind:ivf|probes:4|recall:1.0000|" in out
+        assert out.endswith("100.0% of the 2 nearest images were found, on a sample of sentences.\n")
+    status, _, error = run(capsys, *index, "--code-bytes", 2, "--out", tmp_path / "other")
+    assert status == 2 and "--code-bytes is for --kind pq, but --kind is ivf." in error
+    status, _, error = run(capsys, *index, "--lists", 3, "--out", tmp_path / "index")
+    assert status == 2 and "'lists': 4" in error and "'lists': 3" in error
+
+
+def test_retrieve_keyword_warns_with_counts(tmp_path, capsys):
+    store = write_store(tmp_path / "store", np.ones((3, 1, 4)))
+    (tmp_path / "c.tsv").write_text("image0.jpg\tA dog.\nimage2.jpg\tA dog and a cat\nimage9.jpg\ta tree\n")
+    (tmp_path / "text").write_text("the dog\n\nof the\ntwo cats, one cat\n")
+    (tmp_path / "keys").write_text("image0.jpg\n\n\nimage8.jpg\n")
+    flags = ["--method", "keyword", "--captions", tmp_path / "c.tsv", "--image-features", store]
+    flags += ["--text", tmp_path / "text", "--exclude-paired", tmp_path / "keys", "-n", 2]
+    status, out, error = run(capsys, "retrieve", *flags, "--out", tmp_path / "ids")
+    assert status == 0 and "4 sentences, 2 images each\nretrieve|method:keyword|n:2|captions:" in out
+    assert ImageIds(tmp_path / "ids").ids.tolist() == [[2, -1], [-1, -1], [-1, -1], [2, -1]]
+    assert error.splitlines() == [
+        "warning: 1 of 4 sentences (25.0%) are empty; they have no image.",
+        "warning: 1 of 4 sentences (25.0%) have no word that a caption has as its topic; they have no image.",
+        "warning: 2 of 4 sentences (50.0%) have fewer than 2 images: no more captions share a topic word.",
+        "warning: 1 of 4 sentences (25.0%) have a key in --exclude-paired that the collection doesn't have.",
+        f"warning: 1 of 3 captions (33.3%) are of images that {store} doesn't have; they aren't used.",
+    ]
+    (tmp_path / "stop").write_text("dog\n")
+    status, out, _ = run(capsys, "retrieve", *flags, "--stop-words", tmp_path / "stop", "--out", tmp_path / "other")
+    assert status == 0 and ImageIds(tmp_path / "other").ids[0].tolist() == [-1, -1]

@@ -11,7 +11,6 @@ from small_retriever import make_retriever, make_sentences, make_store
 
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
-from visual_grounding.retrieval import dense
 from visual_grounding.retrieval.dense import retrieve_dense
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.index import Index, build_index
@@ -94,7 +93,7 @@ def test_retrieve_dense_continues_after_an_interruption_with_the_same_bytes(
     retriever, index, sentences, tmp_path, monkeypatch
 ):
     retrieve_dense(retriever, index, sentences, tmp_path / "whole", 3, shard_size=8)
-    search, calls = dense.exact_search, []
+    search, calls = Index.search, []
 
     def stop_at_the_third(*arguments, **options):
         calls.append(1)
@@ -102,7 +101,7 @@ def test_retrieve_dense_continues_after_an_interruption_with_the_same_bytes(
             raise KeyboardInterrupt
         return search(*arguments, **options)
 
-    monkeypatch.setattr(dense, "exact_search", stop_at_the_third)
+    monkeypatch.setattr(Index, "search", stop_at_the_third)
     with pytest.raises(KeyboardInterrupt):
         retrieve_dense(retriever, index, sentences, tmp_path / "ids", 3, shard_size=8)
     counts = retrieve_dense(retriever, index, sentences, tmp_path / "ids", 3, shard_size=8)

@@ -1,20 +1,23 @@
-"""Exact search: a naive twin with many ties, chunks, absent and excluded images, faiss."""
+"""Exact search: a naive twin with many ties, chunks, absent and excluded images, rounding, faiss."""
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from visual_grounding.retrieval import search
 from visual_grounding.retrieval.search import exact_search, top_k
 
 
 def naive_search(
     queries: np.ndarray, embeddings: np.ndarray, k: int, exclude: list[int] | None = None
 ) -> tuple[list[list[float]], list[list[int]]]:
-    """Score every image, sort by score and row."""
+    """Score every image, round once to float32, sort by score and row."""
     all_scores, all_ids = [], []
     for q, query in enumerate(queries):
         found = [
-            (-float(query @ image), row)
+            (-float(np.float32(query.astype(np.float64) @ image.astype(np.float64))), row)
             for row, image in enumerate(embeddings)
             if image.any() and (exclude is None or exclude[q] != row)
         ]
@@ -92,3 +95,81 @@ def test_exact_search_agrees_with_faiss() -> None:
     scores, ids = exact_search(torch.from_numpy(queries), embeddings, 8, chunk=1024)
     assert ids.tolist() == expected_ids.tolist()
     np.testing.assert_allclose(scores, expected_scores, rtol=1e-5)
+
+
+@st.composite
+def collections(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int, int, list[int]]:
+    """Queries, images with copies and absent ones, k, chunk, excluded rows."""
+    size, images, queries = draw(st.integers(1, 5)), draw(st.integers(1, 400)), draw(st.integers(1, 6))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    distinct = rng.normal(size=(draw(st.integers(1, images)), size))
+    if draw(st.booleans()):
+        distinct = distinct.round()  # ties between different images, zero rows
+    embeddings = distinct[rng.integers(0, len(distinct), images)].astype(np.float32)
+    embeddings[rng.random(images) < draw(st.sampled_from([0.0, 0.1, 0.9]))] = 0
+    excluded = rng.integers(-1, images, queries).tolist()
+    text = rng.normal(size=(queries, size)).round(draw(st.sampled_from([0, 9]))).astype(np.float32)
+    return text, embeddings, draw(st.integers(1, 12)), draw(st.sampled_from([1, 33, 64, 4096])), excluded
+
+
+@settings(max_examples=60, deadline=None)
+@given(collections(), st.booleans())
+def test_exact_search_agrees_with_its_naive_twin_for_any_collection(collection, exclude: bool) -> None:
+    text, embeddings, k, chunk, excluded = collection
+    rows = torch.tensor(excluded) if exclude else None
+    scores, ids = exact_search(torch.from_numpy(text), embeddings, k, chunk=chunk, exclude=rows, query_chunk=2)
+    expected_scores, expected_ids = naive_search(text, embeddings, k, excluded if exclude else None)
+    assert ids.tolist() == expected_ids
+    assert scores.tolist() == expected_scores
+
+
+def test_exact_search_orders_what_float32_sums_would_confuse() -> None:
+    # 4096 + 2⁻¹¹·x: a float32 sum of the two products may lose the second, float64 keeps it.
+    embeddings = np.array([[64, 0, 0], [64, 1, 0], [64, 2, 0], [64, 3, 1]] * 30, dtype=np.float32)
+    query = torch.tensor([[64.0, 2.0**-11, -(2.0**-10)]])
+    expected = naive_search(query.numpy(), embeddings, 8)[1]
+    assert exact_search(query, embeddings, 8)[1].tolist() == expected
+    assert expected[0] == [2, 6, 10, 14, 18, 22, 26, 30]
+
+
+def test_exact_search_looks_again_only_where_candidates_do_not_settle_it(monkeypatch) -> None:
+    rng = np.random.default_rng(5)
+    embeddings = rng.normal(size=(600, 8)).astype(np.float32)
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    embeddings[300:320] = embeddings[0]  # 21 equal images, more than k + 4
+    again, search_in_float64 = [], search._search_in_float64
+    monkeypatch.setattr(
+        search,
+        "_search_in_float64",
+        lambda queries, *rest: again.append(len(queries)) or search_in_float64(queries, *rest),
+    )
+    queries = np.stack([embeddings[0], embeddings[500]])
+    ids = exact_search(torch.from_numpy(queries), embeddings, 8)[1]
+    assert ids[0].tolist() == [0, *range(300, 307)] and ids[1, 0] == 500
+    assert again == [1]
+
+
+def test_exact_search_agrees_with_its_naive_twin_when_images_become_better_and_better() -> None:
+    embeddings = np.linspace(0.01, 1, 3000, dtype=np.float32)[:, None] * np.ones((1, 2), dtype=np.float32)
+    queries = np.array([[1, 1], [1, -0.5], [-1, -1]], dtype=np.float32)
+    scores, ids = exact_search(torch.from_numpy(queries), embeddings, 5, chunk=128)
+    assert (scores.tolist(), ids.tolist()) == naive_search(queries, embeddings, 5)
+
+
+def test_exact_search_keeps_the_precision_that_was_chosen_for_training() -> None:
+    torch.set_float32_matmul_precision("medium")
+    try:
+        exact_search(torch.ones(1, 2), np.ones((3, 2), dtype=np.float32), 1)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@settings(max_examples=20, deadline=None)
+@given(collections())
+def test_exact_search_agrees_with_its_naive_twin_on_a_gpu(collection) -> None:
+    text, embeddings, k, chunk, excluded = collection
+    found = exact_search(torch.from_numpy(text), embeddings, k, "cuda", chunk, torch.tensor(excluded))
+    assert (found[0].tolist(), found[1].tolist()) == naive_search(text, embeddings, k, excluded)

@@ -6,26 +6,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import InputError
-from ..storage.artefact import check_whole
+from ..storage.artefact import check_whole, open_array
 from ..storage.shards import ShardedArtefact
 from ..storage.signature import signature
 from ..text.lines import sha256_of_lines
+from .exclusion import rows_to_exclude
 from .image_ids import IMAGE_IDS, NO_IMAGE, ImageIds
 from .index import Index, check_at_least_one
 from .retriever import Retriever
-from .search import exact_search
+from .search import settle
 
-
-def rows_of_keys(index: Index, keys: list[str]) -> np.ndarray:
-    """Row of each key in the index's collection, −1 for a key that isn't there.
-
-    Shapes:
-        returns: (S,) int64
-    """
-    wanted = set(keys)
-    rows = {key: row for row, key in enumerate(index.keys()) if key in wanted}
-    return np.array([rows.get(key, NO_IMAGE) for key in keys], dtype=np.int64)
+RECALL_SENTENCES = 256
 
 
 def retrieve_dense(
@@ -37,6 +28,7 @@ def retrieve_dense(
     exclude_keys: list[str] | None = None,
     batch_size: int = 256,
     shard_size: int = 8192,
+    probes: int | None = None,
 ) -> dict[str, int]:
     """Write the image ids of every sentence, best first, with cosines as scores; continues where it was interrupted.
 
@@ -49,6 +41,7 @@ def retrieve_dense(
         exclude_keys: for each sentence the image that must not be found, e.g. its own.
         batch_size: sentences encoded at a time.
         shard_size: sentences between two save points.
+        probes: lists of an approximate index that are searched for each sentence (default: `FaissPlan.probes`).
 
     Returns:
         counts: `empty` and `truncated` sentences, `short` ones with fewer than N images, `unknown_excluded` ones whose
@@ -59,8 +52,9 @@ def retrieve_dense(
     """
     index.check_retriever(retriever)
     check_at_least_one(images_per_sentence=images_per_sentence, batch_size=batch_size, shard_size=shard_size)
-    excluded = None if exclude_keys is None else _rows_to_exclude(index, exclude_keys, len(sentences))
+    excluded = None if exclude_keys is None else rows_to_exclude(index, exclude_keys, len(sentences))
     text_sha256 = sha256_of_lines(sentences)
+    probes = index.probes(probes) or None
     plan: dict[str, Any] = {
         "method": "dense",
         "retriever_sha256": retriever.sha256,
@@ -71,6 +65,7 @@ def retrieve_dense(
         "n": images_per_sentence,
         "batch_size": batch_size,
         "device": torch.device(retriever.device).type,
+        **({} if probes is None else {"probes": probes}),
     }
     arrays: dict[str, tuple[tuple[int, ...], str]] = {
         "ids": ((images_per_sentence,), "int32"),
@@ -83,11 +78,15 @@ def retrieve_dense(
         check_whole(index.folder / "embeddings.npy", index.embeddings.nbytes)
         lines = sentences[shard.start : shard.stop]
         rows = None if excluded is None else excluded[shard.start : shard.stop]
-        artefact.write(shard, *_search_shard(retriever, index, lines, rows, images_per_sentence, batch_size))
+        artefact.write(shard, *_search_shard(retriever, index, lines, rows, images_per_sentence, batch_size, probes))
     notes = artefact.notes(empty=int, truncated=int, short=int)
     counts = {name: sum(note[name] for note in notes) for name in ("empty", "truncated", "short")}
     if excluded is not None and exclude_keys is not None:
         counts["unknown_excluded"] = sum(bool(key) and int(row) == NO_IMAGE for key, row in zip(exclude_keys, excluded))
+    recall: dict[str, Any] = {}
+    if index.approximate:
+        ids = open_array(artefact.files / "ids.npy", (len(sentences), images_per_sentence), "int32")
+        recall = {"recall": recall_of_table(retriever, index, sentences, ids, excluded)}
     artefact.publish(
         {
             "sentences": len(sentences),
@@ -95,6 +94,7 @@ def retrieve_dense(
             "keys_sha256": index.keys_sha256,
             "text_sha256": text_sha256,
             "counts": counts,
+            **recall,
             "signature": signature(
                 "retrieve",
                 method="dense",
@@ -102,30 +102,43 @@ def retrieve_dense(
                 retriever=retriever.sha256[:8],
                 keys=index.keys_sha256[:8],
                 exclude="no" if exclude_keys is None else "paired",
+                **({} if probes is None else {"kind": index.kind, "probes": probes}),
+                **{name: f"{value:.4f}" for name, value in recall.items()},
             ),
         }
     )
     return counts
 
 
-def _rows_to_exclude(index: Index, keys: list[str], sentences: int) -> np.ndarray:
-    """`rows_of_keys`, if the keys can be meant for these sentences and this collection."""
-    if len(keys) != sentences:
-        raise InputError(
-            f"--exclude-paired should have one image key for each of the {sentences} sentences, but has "
-            f"{len(keys)} lines."
-        )
-    rows = rows_of_keys(index, keys)
-    if any(keys) and (rows == NO_IMAGE).all():
-        raise InputError(
-            f"--exclude-paired should hold keys of the collection, but it has none of them, such as "
-            f"{next(key for key in keys if key)!r}; the collection's are like {next(iter(index.keys()))!r}."
-        )
-    return rows
+def recall_of_table(
+    retriever: Retriever, index: Index, sentences: list[str], ids: np.ndarray, excluded: np.ndarray | None
+) -> float:
+    """Share of the N nearest images that a table of an approximate index has, over a seeded sample of sentences.
+
+    An image as near as the N-th nearest counts as one of them: which of several equal ones is found is no loss.
+
+    Shapes:
+        ids: (S, N);  excluded: (S,)
+    """
+    chosen = np.sort(np.random.default_rng(0).permutation(len(sentences))[:RECALL_SENTENCES])
+    queries = retriever.encode_text([sentences[number] for number in chosen])
+    exclude = None if excluded is None else torch.from_numpy(excluded[chosen])
+    best, nearest = index.search_exactly(queries, ids.shape[1], retriever.device, exclude)  # (sample, N)
+    nearest[~queries.any(dim=1)] = NO_IMAGE
+    last = best.masked_fill(nearest == NO_IMAGE, float("inf")).amin(dim=1, keepdim=True)
+    scores, found = settle(queries, index.embeddings, torch.from_numpy(ids[chosen]).long(), ids.shape[1])
+    right = (found != NO_IMAGE) & (scores >= last)
+    return float(right.sum() / max(1, int((nearest != NO_IMAGE).sum())))
 
 
 def _search_shard(
-    retriever: Retriever, index: Index, lines: list[str], excluded: np.ndarray | None, count: int, batch_size: int
+    retriever: Retriever,
+    index: Index,
+    lines: list[str],
+    excluded: np.ndarray | None,
+    count: int,
+    batch_size: int,
+    probes: int | None,
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
     """Ids and scores of some sentences, and what there is to say about them.
 
@@ -137,9 +150,7 @@ def _search_shard(
     tokens, truncated = retriever.tokenize(lines)
     queries = retriever.encode_tokens(tokens, batch_size)
     exclude = None if excluded is None else torch.from_numpy(excluded)
-    scores, ids = (
-        found.numpy() for found in exact_search(queries, index.embeddings, count, retriever.device, exclude=exclude)
-    )
+    scores, ids = (found.numpy() for found in index.search(queries, count, retriever.device, exclude, probes))
     empty |= ~queries.any(dim=1).numpy()  # nothing but unprintable characters
     ids[empty], scores[empty] = NO_IMAGE, 0
     short = int((ids[~empty] == NO_IMAGE).any(axis=1).sum())

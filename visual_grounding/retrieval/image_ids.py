@@ -23,6 +23,7 @@ class ImageIds:
         keys_sha256: the collection that the rows belong to.
         text_sha256: of the sentences that images were found for; None where the method read none.
         counts: what the method had to say about its sentences, e.g. how many were empty.
+        recall: of an approximate search: the share of the N nearest images that it found, on a sample; else None.
 
     Raises:
         InputError: the folder isn't a whole table.
@@ -40,6 +41,8 @@ class ImageIds:
         self.counts: dict[str, int] = Counter(
             {name: n for name, n in said.items() if isinstance(n, int)} if isinstance(said, dict) else {}
         )
+        recall = meta.get("recall")
+        self.recall: float | None = float(recall) if isinstance(recall, int | float) else None
         shape = (meta["sentences"], meta["images_per_sentence"])
         self.ids = open_array(self.folder / "ids.npy", shape, "int32")
         self.scores = open_array(self.folder / "scores.npy", shape, "float16")

@@ -1,17 +1,27 @@
-"""The index: every image of a feature store in a retriever's space."""
+"""The index: every image of a feature store in a retriever's space, and the one way to search it.
+
+Its kind says who looks: `exact` is torch, on the CPU or a GPU; `flat` is faiss, exact too; `ivf` and `pq` are faiss's
+approximate ones, for collections that are too large to look at every image. All return true inner products.
+"""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..errors import InputError
 from ..features.store import FeatureStore
 from ..storage.artefact import open_array, read_keys, read_meta
+from ..storage.ranks import this_rank
 from ..storage.shards import ShardedArtefact
 from ..storage.signature import signature
+from .faiss_index import APPROXIMATE, FaissPlan, FaissSearcher, build_faiss, import_faiss, plan_faiss
 from .retriever import Retriever
+from .search import MARGIN, exact_search, settle, settle_exactly
 
 INDEX = "index"
 KEYS = "keys.txt"
@@ -25,6 +35,8 @@ class Index:
         keys_sha256: the collection that the rows belong to.
         retriever_sha256: the retriever that made it.
         absent: how many images have no features.
+        kind: exact, flat, ivf or pq.
+        faiss: how faiss's files were built; None for an exact index.
         signature: how it was made.
 
     Raises:
@@ -40,6 +52,68 @@ class Index:
         self.retriever_sha256: str = meta["retriever_sha256"]
         self.absent: int = meta["absent"]
         self.embeddings = open_array(self.folder / "embeddings.npy", (meta["images"], meta["size"]), "float32")
+        self.kind: str = meta.get("kind", "exact")
+        self.faiss = None if self.kind == "exact" else _read_plan(self.folder, meta)
+        norm = meta.get("largest_norm")
+        self._largest_norm = float(norm) if isinstance(norm, int | float) else None
+        self._searcher: FaissSearcher | None = None
+
+    @property
+    def approximate(self) -> bool:
+        """Whether a search may miss an image."""
+        return self.kind in APPROXIMATE
+
+    def probes(self, asked: int | None) -> int:
+        """Lists that are searched for each sentence; 0 where there are none.
+
+        Raises:
+            InputError: there aren't so many.
+        """
+        if self.faiss is not None:
+            return self.faiss.probes(asked)
+        if asked is not None:
+            raise InputError(f"--probes is for an index of --kind ivf or pq, but {self.folder} is exact.")
+        return 0
+
+    def search(
+        self,
+        queries: Tensor,
+        k: int,
+        device: str | torch.device = "cpu",
+        exclude: Tensor | None = None,
+        probes: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The k images nearest to each query, best first, ties by row; absent ones are never among them.
+
+        Args:
+            queries: unit vectors.
+            k: results per query; where fewer are found, the id is −1 and the score 0.
+            device: where to compute.
+            exclude: a row that must not be returned, −1 for none.
+            probes: lists to search, for an approximate index (default: `FaissPlan.probes`).
+
+        Shapes:
+            queries: (Q, D);  exclude: (Q,)
+            returns: scores (Q, k) float32, ids (Q, k) int64, on the CPU
+
+        Raises:
+            InputError: faiss is needed and isn't there, or one of its files is broken.
+        """
+        if self.faiss is None:
+            return self.search_exactly(queries, k, device, exclude)
+        if self._searcher is None:
+            self._searcher = FaissSearcher(self.folder, self.faiss, len(self))
+        scores, candidates = self._searcher.candidates(queries, k + MARGIN + (exclude is not None), device, probes)
+        queries = queries.to(device, torch.float32)
+        if self.approximate:
+            return settle(queries, self.embeddings, candidates, k, exclude)
+        return settle_exactly(queries, self.embeddings, scores, candidates, k, exclude, self._largest_norm)
+
+    def search_exactly(
+        self, queries: Tensor, k: int, device: str | torch.device = "cpu", exclude: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """`search`, but every image is looked at, whatever the kind."""
+        return exact_search(queries, self.embeddings, k, device, exclude=exclude, largest_norm=self._largest_norm)
 
     def __len__(self) -> int:
         return self.embeddings.shape[0]
@@ -66,6 +140,19 @@ class Index:
             )
 
 
+def _read_plan(folder: Path, meta: dict[str, Any]) -> FaissPlan:
+    try:
+        plan = FaissPlan(**meta["faiss"])
+        if plan.kind != meta["kind"] or min(plan.lists, plan.code_bytes, plan.shard_size - 1) < 0:
+            raise ValueError(f"{plan} doesn't fit kind {meta['kind']!r}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{folder} should say in its meta.json how faiss's files were built, but that can't be used: "
+            f"{error!r:.200}. Delete it, and make it again with: visual-grounding index"
+        ) from error
+    return plan
+
+
 def check_at_least_one(**flags: int) -> None:
     """Refuse a count below 1.
 
@@ -78,22 +165,44 @@ def check_at_least_one(**flags: int) -> None:
 
 
 def build_index(
-    retriever: Retriever, store: FeatureStore, out: Path, batch_size: int = 256, shard_size: int = 8192
+    retriever: Retriever,
+    store: FeatureStore,
+    out: Path,
+    batch_size: int = 256,
+    shard_size: int = 8192,
+    kind: str = "exact",
+    lists: int | None = None,
+    code_bytes: int | None = None,
+    faiss_shard_size: int | None = None,
 ) -> None:
-    """Embed every image of a store, shard by shard; continues where it was interrupted.
+    """Embed every image of a store, shard by shard, and build faiss's files; continues where it was interrupted.
+
+    Args:
+        retriever: what embeds.
+        store: the images.
+        out: the index to make.
+        batch_size: images embedded at a time.
+        shard_size: images between two save points.
+        kind: exact, flat, ivf or pq.
+        lists: inverted lists of ivf and pq (default: `plan_faiss`).
+        code_bytes: bytes of an image's code in pq (likewise).
+        faiss_shard_size: images in one of faiss's files (likewise).
 
     Raises:
-        InputError: store and retriever don't fit, or `out` holds something else.
+        InputError: store and retriever don't fit, a choice doesn't fit the kind, faiss is needed and isn't there, or
+            `out` holds something else.
     """
     check_at_least_one(batch_size=batch_size, shard_size=shard_size)
     retriever.check_store(store)
-    choices = {
+    plan = _plan_search(kind, len(store), retriever.joint_size, lists, code_bytes, faiss_shard_size)
+    choices: dict[str, Any] = {
         "retriever_sha256": retriever.sha256,
         "keys_sha256": store.keys_sha256,
         "features": store.signature,
         "features_made_from": store.made_from,
         "batch_size": batch_size,
         "device": torch.device(retriever.device).type,
+        **({} if plan is None else {"faiss": asdict(plan)}),
     }
     arrays: dict[str, tuple[tuple[int, ...], str]] = {"embeddings": ((retriever.joint_size,), "float32")}
     artefact = ShardedArtefact(out, INDEX, choices, len(store), shard_size, arrays)
@@ -106,17 +215,56 @@ def build_index(
             features, padding_mask = store.gather(np.arange(start, stop))
             encoded = retriever.encode_images(torch.from_numpy(features), torch.from_numpy(padding_mask))
             vectors[start - shard.start : stop - shard.start] = encoded.numpy()
-        artefact.write(shard, {"embeddings": vectors}, {"absent": int((~vectors.any(axis=1)).sum())})
+        norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
+        artefact.write(
+            shard, {"embeddings": vectors}, {"absent": int((norms == 0).sum()), "largest_norm": float(norms.max())}
+        )
+    notes = artefact.notes(absent=int, largest_norm=float)  # waits for other ranks
+    if plan is not None and this_rank().leads:
+        embeddings = open_array(artefact.files / "embeddings.npy", (len(store), retriever.joint_size), "float32")
+        build_faiss(plan, embeddings, artefact.files, artefact.progress)
     artefact.add_lines(KEYS, store.keys())
     artefact.publish(
         {
             "images": len(store),
             "size": retriever.joint_size,
-            "absent": sum(note["absent"] for note in artefact.notes(absent=int)),
+            "absent": sum(note["absent"] for note in notes),
+            "largest_norm": max([0.0, *(note["largest_norm"] for note in notes)]),
+            "kind": kind,
+            **({} if plan is None else {"faiss": asdict(plan)}),
             "keys_sha256": store.keys_sha256,
             "retriever_sha256": retriever.sha256,
             "signature": signature(
-                "index", retriever=retriever.sha256[:8], keys=store.keys_sha256[:8], features=store.made_from[:8]
+                "index",
+                retriever=retriever.sha256[:8],
+                keys=store.keys_sha256[:8],
+                features=store.made_from[:8],
+                **_describe(plan),
             ),
         }
     )
+
+
+def _plan_search(
+    kind: str, images: int, size: int, lists: int | None, code_bytes: int | None, faiss_shard_size: int | None
+) -> FaissPlan | None:
+    """None for an exact index.
+
+    Raises:
+        InputError: a choice doesn't fit the kind, or faiss isn't there.
+    """
+    if kind != "exact":
+        import_faiss(f"--kind {kind}")
+        return plan_faiss(kind, images, size, lists, code_bytes, faiss_shard_size)
+    for flag, value in (("lists", lists), ("code-bytes", code_bytes), ("faiss-shard-size", faiss_shard_size)):
+        if value is not None:
+            raise InputError(f"--{flag} is for an index that faiss makes, but --kind is exact.")
+    return None
+
+
+def _describe(plan: FaissPlan | None) -> dict[str, object]:
+    """What the signature says of an index by faiss."""
+    if plan is None:
+        return {}
+    sizes = {"lists": plan.lists, "code_bytes": plan.code_bytes}
+    return {"kind": plan.kind, **{name: value for name, value in sizes.items() if value}}

@@ -1,11 +1,18 @@
 """Exact search: the k images with the highest inner product, on any device, without holding the collection in memory.
 
-A full sort isn't needed: of a block of 32 images at most k can be among the best k, and a block that holds one of them
-is among the k blocks with the highest maxima. So the maxima of blocks are searched first, then the k best blocks.
-Ties go to the lower row at every step, so the result is that of a stable sort over the whole collection.
+What *exact* means is the same for every device and library: an image's score is its inner product with the query,
+rounded once to float32; the highest come first, equal ones by row.
+
+1. A scan in float32 finds k + 4 candidates of each query (`scan` here, or faiss). It compares the maximum of 16 images
+   with the last candidate so far, so that it looks at few of the scores. Ties and rounding don't matter to it.
+2. The candidates are scored again in float64 and sorted. Whatever isn't a candidate has at most the last candidate's
+   float32 score plus the rounding error of an inner product. A query whose k-th score isn't above that (many equal
+   images, say) is searched once more, in float64.
 """
 
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -13,7 +20,13 @@ from torch import Tensor
 
 from .image_ids import NO_IMAGE
 
-_BLOCK = 32
+Embeddings = np.ndarray | Tensor
+
+MARGIN = 4  # candidates beyond k: so many equal images at the k-th place cost nothing
+_BLOCK = 16  # images of which only the maximum is looked at first
+_UNIT_ROUNDOFF = 2.0**-24
+_RESCORED = 2**18  # numbers of candidates in float64 at a time: they stay in the cache
+_CHUNK = {"cpu": 2048, "cuda": 131072}  # images at a time; a GPU wants few large products
 
 
 def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -54,7 +67,7 @@ def _lowest_columns(scores: Tensor, threshold: Tensor, k: int) -> Tensor:
 
 
 def _best_of_chunk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """`top_k`, but for many columns it looks only into the k best blocks.
+    """`top_k`, but for many columns it looks only into the k blocks with the highest maxima.
 
     Shapes:
         scores: (Q, I)
@@ -64,27 +77,134 @@ def _best_of_chunk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     blocks = images // _BLOCK
     if blocks <= 2 * k:
         return top_k(scores, k)
-    head = scores[:, : blocks * _BLOCK].view(queries, blocks, _BLOCK)
+    head = scores[:, : blocks * _BLOCK].unflatten(1, (blocks, _BLOCK))
     best_blocks = top_k(head.amax(dim=2), k)[1].sort(dim=1).values  # (Q, k) ascending, so that columns stay in order
     inside = torch.arange(_BLOCK, device=scores.device)
-    columns = (best_blocks.unsqueeze(2) * _BLOCK + inside).flatten(1)  # (Q, k * 32)
+    columns = (best_blocks.unsqueeze(2) * _BLOCK + inside).flatten(1)  # (Q, k * 16)
     rest = torch.arange(blocks * _BLOCK, images, device=scores.device).expand(queries, -1)
     columns = torch.cat([columns, rest], dim=1)
     values, order = top_k(scores.gather(1, columns), k)
     return values, columns.gather(1, order)
 
 
+class _Best:
+    """The best candidates of some queries among the images that were offered so far.
+
+    What beats a query's last candidate is set aside, and joined with its candidates when there is enough of it: over
+    images in random order that becomes rare soon.
+
+    Shapes:
+        scores: (Q, C) float32, −inf where there is none;  rows: (Q, C) int64, −1 where there is none
+    """
+
+    def __init__(self, queries: int, count: int, device: torch.device) -> None:
+        self.scores = torch.full((queries, count), float("-inf"), device=device)
+        self.rows = torch.full((queries, count), NO_IMAGE, device=device)
+        self._aside: list[tuple[Tensor, Tensor, Tensor]] = []  # (E,) queries, rows, scores
+        self._waiting = 0
+
+    def offer(self, similarity: Tensor, start: int) -> None:
+        """Take what is good enough from the images `start`, `start + 1`, …
+
+        Shapes:
+            similarity: (Q, n)
+        """
+        images = similarity.shape[1]
+        blocks = images // _BLOCK
+        # On a GPU counting what beats the last candidate costs more (it must wait) than taking the best of a chunk.
+        if blocks == 0 or similarity.device.type != "cpu" or bool((self.rows[:, -1] == NO_IMAGE).any()):
+            self._join_chunk(similarity, start)
+            return
+        last = self.scores[:, -1:]  # (Q, 1)
+        # Block b holds the columns b, b + blocks, b + 2·blocks, …: so the maximum runs along memory.
+        maxima = similarity[:, : blocks * _BLOCK].unflatten(1, (_BLOCK, blocks)).amax(dim=1)  # (Q, blocks)
+        query, block = (maxima > last).nonzero(as_tuple=True)  # (P,)
+        if len(query) > maxima.numel() // 8:  # images that become better and better
+            self._join_chunk(similarity, start)
+            return
+        columns = block.unsqueeze(1) + blocks * torch.arange(_BLOCK)  # (P, 16)
+        self._set_aside(query.unsqueeze(1).expand_as(columns), columns, similarity, last, start)
+        if images > blocks * _BLOCK:
+            query, column = (similarity[:, blocks * _BLOCK :] > last).nonzero(as_tuple=True)
+            self._set_aside(query, column + blocks * _BLOCK, similarity, last, start)
+        if self._waiting > self.scores.numel() // 4:
+            self.join()
+
+    def _set_aside(self, query: Tensor, column: Tensor, similarity: Tensor, last: Tensor, start: int) -> None:
+        scores = similarity.view(-1)[query * similarity.shape[1] + column]
+        better = scores > last[:, 0][query]
+        self._aside.append((query[better], column[better] + start, scores[better]))
+        self._waiting += len(self._aside[-1][0])
+
+    def _join_chunk(self, similarity: Tensor, start: int) -> None:
+        scores, columns = _best_of_chunk(similarity, min(self.scores.shape[1], similarity.shape[1]))
+        self._join(scores, columns + start)
+
+    def _join(self, scores: Tensor, rows: Tensor) -> None:
+        """Shapes: scores and rows: (Q, any)."""
+        self.scores, order = torch.cat([self.scores, scores], dim=1).topk(self.scores.shape[1], dim=1)
+        self.rows = torch.cat([self.rows, rows], dim=1).gather(1, order)
+
+    def join(self) -> None:
+        """Join what was set aside."""
+        if not self._waiting:
+            return
+        query, rows, scores = (torch.cat(parts) for parts in zip(*self._aside))
+        self._aside, self._waiting = [], 0
+        query, order = query.sort()
+        counts = query.bincount(minlength=len(self.scores))  # (Q,)
+        place = torch.arange(len(query)) - (counts.cumsum(0) - counts)[query]  # among the query's own
+        width = int(counts.max())
+        padded = torch.full((len(self.scores), width), float("-inf"))
+        padded_rows = torch.full((len(self.scores), width), NO_IMAGE)
+        padded[query, place] = scores[order]
+        padded_rows[query, place] = rows[order]
+        self._join(padded, padded_rows)
+
+
+def scan(
+    queries: Tensor, embeddings: Embeddings, count: int, chunk: int | None = None, query_chunk: int = 1024
+) -> tuple[Tensor, Tensor]:
+    """Rows with the highest inner products in float32, best first; ties fall as they may. Absent images take part.
+
+    Args:
+        queries: on the device that computes.
+        embeddings: may be memory-mapped: one chunk at a time is read.
+        count: C, candidates per query.
+        chunk: images at a time; memory is `query_chunk` x `chunk` numbers, however large the collection is.
+        query_chunk: queries at a time.
+
+    Shapes:
+        queries: (Q, D) float32;  embeddings: (I, D)
+        returns: scores (Q, C) float32, −inf where there is none; rows (Q, C) int64, −1 where there is none
+    """
+    chunk = chunk or _CHUNK.get(queries.device.type, _CHUNK["cpu"])
+    parts = queries.split(query_chunk)
+    best = [_Best(len(part), count, queries.device) for part in parts]
+    memory = torch.empty(min(query_chunk, len(queries)) * min(chunk, len(embeddings)), device=queries.device)
+    for start, images in _chunks(embeddings, chunk, queries.device):
+        for part, part_best in zip(parts, best):
+            shape = len(part), len(images)
+            similarity = memory[: shape[0] * shape[1]].view(shape)  # always the same memory
+            torch.mm(part, images.T, out=similarity)
+            part_best.offer(similarity, start)
+    for part_best in best:
+        part_best.join()
+    return torch.cat([part.scores for part in best]), torch.cat([part.rows for part in best])
+
+
 @torch.no_grad()
 def exact_search(
     queries: Tensor,
-    embeddings: np.ndarray | Tensor,
+    embeddings: Embeddings,
     k: int,
     device: str | torch.device = "cpu",
-    chunk: int = 8192,
+    chunk: int | None = None,
     exclude: Tensor | None = None,
     query_chunk: int = 1024,
+    largest_norm: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The k rows of a collection with the highest inner product, in float32; ties go to the lower row.
+    """The k rows of a collection with the highest inner product, rounded once to float32; ties go to the lower row.
 
     A row that is all zero is absent and never returned. Where fewer than k rows are left, the id is −1 and the score 0.
 
@@ -93,50 +213,112 @@ def exact_search(
         embeddings: (I, D), may be memory-mapped: one chunk at a time is read.
         k: results per query.
         device: where to compute.
-        chunk: images at a time.
+        chunk: images at a time (default: what suits the device).
         exclude: (Q,) a row that must not be returned, −1 for none.
         query_chunk: queries at a time.
+        largest_norm: an upper bound of the rows' norms; found by reading them where it isn't given.
 
     Shapes:
         queries: (Q, D);  embeddings: (I, D);  exclude: (Q,)
         returns: scores (Q, k) float32, ids (Q, k) int64, on the CPU
     """
     queries = queries.to(device, torch.float32)
-    exclude = None if exclude is None else exclude.to(device)
+    if not len(queries) or not len(embeddings):
+        return torch.zeros(len(queries), k), torch.full((len(queries), k), NO_IMAGE)
+    with _full_precision():
+        candidates = scan(queries, embeddings, k + MARGIN + (exclude is not None), chunk, query_chunk)
+        return settle_exactly(queries, embeddings, *candidates, k, exclude, largest_norm)
+
+
+@torch.no_grad()
+def settle_exactly(
+    queries: Tensor,
+    embeddings: Embeddings,
+    candidate_scores: Tensor,
+    candidates: Tensor,
+    k: int,
+    exclude: Tensor | None = None,
+    largest_norm: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The k best of all images, given candidates that hold the C highest float32 products.
+
+    Shapes:
+        queries: (Q, D) float32;  embeddings: (I, D);  exclude: (Q,)
+        candidate_scores: (Q, C), best first;  candidates: (Q, C) rows, −1 where there is none
+        returns: scores (Q, k) float32, ids (Q, k) int64, on the CPU
+    """
+    scores, ids = settle(queries, embeddings, candidates, k, exclude)
+    if candidates.shape[1] >= len(embeddings):
+        return scores, ids  # every image is a candidate
+    norm = _largest_norm(embeddings) if largest_norm is None else largest_norm
+    # |computed − true| ≤ D·u/(1 − D·u)·|q|·|x| for a sum in any order; 2 more for rounding the true one, and for norm.
+    size = queries.shape[1] + 2
+    error = 1.001 * size * _UNIT_ROUNDOFF / (1 - size * _UNIT_ROUNDOFF) * norm
+    bound = candidate_scores[:, -1].cpu().double() + error * torch.linalg.vector_norm(queries, dim=1).cpu().double()
+    kth = scores[:, -1].double().masked_fill(ids[:, -1] == NO_IMAGE, float("-inf"))
+    again = (~(kth > bound)).nonzero().squeeze(1)
+    for rows in again.split(1024) if len(again) else ():  # an empty tensor splits into one empty part
+        chosen = None if exclude is None else exclude[rows.to(exclude.device)]
+        scores[rows], ids[rows] = _search_in_float64(queries[rows.to(queries.device)], embeddings, k, chosen)
+    return scores, ids
+
+
+@torch.no_grad()
+def settle(
+    queries: Tensor, embeddings: Embeddings, candidates: Tensor, k: int, exclude: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The k best of the candidates, by exact score, ties by row; absent and excluded ones are left out.
+
+    Shapes:
+        queries: (Q, D) float32;  embeddings: (I, D);  candidates: (Q, C) rows, −1 where there is none;  exclude: (Q,)
+        returns: scores (Q, k) float32, ids (Q, k) int64, on the CPU; 0 and −1 where nothing is left
+    """
+    candidates = candidates.sort(dim=1).values  # so that a stable sort by score leaves ties in order
+    scores = torch.full(candidates.shape, float("-inf"), device=queries.device)
+    batch = max(1, _RESCORED // max(1, candidates.shape[1] * queries.shape[1]))
+    for first in range(0, len(queries), batch):
+        part = slice(first, first + batch)
+        vectors = _rows(embeddings, candidates[part].clamp(min=0)).to(queries.device)  # (b, C, D)
+        exact = (vectors.double() @ queries[part].double().unsqueeze(2)).squeeze(2).float()  # (b, C)
+        zero = exact == 0
+        if zero.any():
+            zero[zero.clone()] = ~vectors[zero].any(dim=1)  # 0 because the image is absent
+        scores[part] = exact.masked_fill(zero, float("-inf"))
+    ruled_out = candidates == NO_IMAGE
+    if exclude is not None:
+        ruled_out |= candidates == exclude.to(candidates.device).unsqueeze(1)
+    scores = scores.masked_fill(ruled_out.to(scores.device), float("-inf"))
+    scores, order = scores.sort(dim=1, descending=True, stable=True)
+    return _finish(scores[:, :k], candidates.to(scores.device).gather(1, order)[:, :k], k)
+
+
+def _search_in_float64(
+    queries: Tensor, embeddings: Embeddings, k: int, exclude: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """`exact_search` without candidates: every score in float64, then rounded."""
+    device = queries.device
     scores = torch.full((len(queries), k), float("-inf"), device=device)
     ids = torch.full((len(queries), k), NO_IMAGE, device=device)
-    memory = torch.empty(min(query_chunk, len(queries)) * min(chunk, len(embeddings)), device=device)
-    for start, images in _chunks(embeddings, chunk, device):
-        absent = torch.linalg.vector_norm(images, dim=1) == 0
-        for first in range(0, len(queries), query_chunk):
-            rows = slice(first, first + query_chunk)
-            shape = len(queries[rows]), len(images)
-            similarity = memory[: shape[0] * shape[1]].view(shape)  # (query chunk, chunk), always the same memory
-            torch.mm(queries[rows], images.T, out=similarity)
-            if absent.any():
-                similarity[:, absent] = float("-inf")
-            if exclude is not None:
-                _exclude(similarity, exclude[rows] - start)
-            values, columns = _best_of_chunk(similarity, min(k, similarity.shape[1]))
-            # Earlier chunks hold lower rows and stand first, so a stable sort keeps ties in order.
-            merged, order = torch.cat([scores[rows], values], dim=1).sort(dim=1, descending=True, stable=True)
-            scores[rows] = merged[:, :k]
-            ids[rows] = torch.cat([ids[rows], columns + start], dim=1).gather(1, order[:, :k])
+    for start, images in _chunks(embeddings, _CHUNK["cpu"], device):
+        similarity = (queries.double() @ images.double().T).float()  # (Q, chunk)
+        similarity[:, ~images.any(dim=1)] = float("-inf")
+        if exclude is not None:
+            _exclude(similarity, exclude.to(device) - start)
+        values, columns = _best_of_chunk(similarity, min(k, len(images)))
+        # Earlier chunks hold lower rows and stand first, so a stable sort keeps ties in order.
+        merged, order = torch.cat([scores, values], dim=1).sort(dim=1, descending=True, stable=True)
+        scores = merged[:, :k]
+        ids = torch.cat([ids, columns + start], dim=1).gather(1, order[:, :k])
+    return _finish(scores, ids, k)
+
+
+def _finish(scores: Tensor, ids: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """On the CPU, k columns wide, −1 and 0 where nothing was found."""
+    missing = k - scores.shape[1]
+    scores = torch.nn.functional.pad(scores, (0, missing), value=float("-inf"))
+    ids = torch.nn.functional.pad(ids, (0, missing), value=NO_IMAGE)
     nothing = scores == float("-inf")
     return scores.masked_fill(nothing, 0.0).cpu(), ids.masked_fill(nothing, NO_IMAGE).cpu()
-
-
-def _chunks(embeddings: np.ndarray | Tensor, chunk: int, device: str | torch.device) -> Iterator[tuple[int, Tensor]]:
-    """First row and images (chunk, D) of each part of a collection, in float32; each is valid until the next."""
-    buffer = None
-    for start in range(0, len(embeddings), chunk):
-        images = embeddings[start : start + chunk]
-        if isinstance(images, np.ndarray):
-            if buffer is None:
-                buffer = np.empty(images.shape, dtype=np.float32)
-            np.copyto(buffer[: len(images)], images)  # memory-mapped arrays can't be written to, and torch insists
-            images = torch.from_numpy(buffer[: len(images)])
-        yield start, images.to(device, torch.float32)
 
 
 def _exclude(similarity: Tensor, columns: Tensor) -> None:
@@ -147,3 +329,44 @@ def _exclude(similarity: Tensor, columns: Tensor) -> None:
     """
     inside = ((columns >= 0) & (columns < similarity.shape[1])).nonzero().squeeze(1)
     similarity[inside, columns[inside]] = float("-inf")
+
+
+def _chunks(embeddings: Embeddings, chunk: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
+    """First row and images (chunk, D) of each part of a collection, in float32."""
+    for start in range(0, len(embeddings), chunk):
+        images = embeddings[start : start + chunk]
+        if isinstance(images, np.ndarray):
+            with warnings.catch_warnings():  # torch warns of arrays that can't be written to; nothing here writes
+                warnings.filterwarnings("ignore", message=".*not writable")
+                images = torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32))
+        yield start, images.to(device, torch.float32)
+
+
+def _rows(embeddings: Embeddings, rows: Tensor) -> Tensor:
+    """Some rows of a collection, in float32.
+
+    Shapes:
+        rows: (Q, C)
+        returns: (Q, C, D)
+    """
+    if isinstance(embeddings, np.ndarray):
+        return torch.from_numpy(embeddings[rows.cpu().numpy()].astype(np.float32, copy=False))
+    return embeddings[rows.to(embeddings.device)].float()
+
+
+def _largest_norm(embeddings: Embeddings) -> float:
+    """The highest norm of a row."""
+    device = torch.device("cpu") if isinstance(embeddings, np.ndarray) else embeddings.device
+    chunks = _chunks(embeddings, _CHUNK["cpu"], device)
+    return max(float(torch.linalg.vector_norm(images, dim=1).max()) for _, images in chunks)
+
+
+@contextmanager
+def _full_precision() -> Iterator[None]:
+    """Whatever was chosen for training, TF32 say: the bound of the rounding error holds for float32 only."""
+    previous = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(previous)

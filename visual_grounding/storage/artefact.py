@@ -92,7 +92,7 @@ def check_fields(path: Path, content: dict[str, Any], fields: Mapping[str, type 
     """
     for name, kind in fields.items():
         if not _is_sound(content.get(name), kind):
-            wanted = "a count" if kind is int else "a list" if kind is list else "text"
+            wanted = "a count" if kind is int else "a number" if kind is float else "a list" if kind is list else "text"
             held = repr(content[name])[:80] if name in content else "nothing"
             raise InputError(
                 f"{path} should have {wanted} as {name!r}, but has {held}. Delete its folder, and run the "

@@ -2,13 +2,14 @@
 
 import codecs
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import InputError
 
 
-def read_lines(path: str | Path) -> list[str]:
-    """All lines of a UTF-8 text file, without their line ends. Only a line feed ends a line; empty lines count.
+def iterate_lines(path: str | Path) -> Iterator[str]:
+    """Lines of a UTF-8 text file, one by one, without their line ends. Only a line feed ends a line; empty lines count.
 
     A byte order mark at the start, as Windows writes it, isn't part of the first line.
 
@@ -17,22 +18,29 @@ def read_lines(path: str | Path) -> list[str]:
     """
     path = Path(path)
     try:
-        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)
+                try:
+                    decoded = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise InputError(
+                        f"{path} should be UTF-8, but line {number} has byte 0x{line[error.start]:02x} at column "
+                        f"{error.start + 1}. Convert it, e.g.: iconv -f LATIN1 -t UTF-8 {path}"
+                    ) from error
+                yield decoded
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror or error}.") from error
-    lines = content.split(b"\n")
-    if lines[-1] == b"":
-        lines.pop()
-    decoded = []
-    for number, line in enumerate(lines, 1):
-        try:
-            decoded.append(line.removesuffix(b"\r").decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{path} should be UTF-8, but line {number} has byte 0x{line[error.start]:02x} at column "
-                f"{error.start + 1}. Convert it, e.g.: iconv -f LATIN1 -t UTF-8 {path}"
-            ) from error
-    return decoded
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """All lines of a UTF-8 text file: `iterate_lines`.
+
+    Raises:
+        InputError: as `iterate_lines`.
+    """
+    return list(iterate_lines(path))
 
 
 def sha256_of_lines(lines: list[str]) -> str:
@@ -43,18 +51,26 @@ def sha256_of_lines(lines: list[str]) -> str:
     return digest.hexdigest()
 
 
-def read_captions(path: str | Path) -> list[tuple[str, str]]:
-    """Captions of a collection, one `key<TAB>caption` a line; several lines may share a key.
+def iterate_captions(path: str | Path) -> Iterator[tuple[str, str]]:
+    """Captions of a collection, one `key<TAB>caption` a line, one by one; several lines may share a key.
 
     Raises:
-        InputError: as `read_lines`, or a line without a tab, or with an empty key or caption.
+        InputError: as `iterate_lines`, or a line without a tab, or with an empty key or caption, or no line at all.
     """
-    captions = []
-    for number, line in enumerate(read_lines(path), 1):
+    number = 0
+    for number, line in enumerate(iterate_lines(path), 1):
         key, tab, caption = line.partition("\t")
         if not tab or not key or not caption.strip():
             raise InputError(f"{path}:{number} should be `key<TAB>caption`, but is {line[:80]!r}.")
-        captions.append((key, caption))
-    if not captions:
+        yield key, caption
+    if not number:
         raise InputError(f"{path} should hold captions, but is empty.")
-    return captions
+
+
+def read_captions(path: str | Path) -> list[tuple[str, str]]:
+    """All captions of a collection: `iterate_captions`.
+
+    Raises:
+        InputError: as `iterate_captions`.
+    """
+    return list(iterate_captions(path))

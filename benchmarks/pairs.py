@@ -1,0 +1,127 @@
+"""What all benchmarks share: alternating pairs, their median and spread, a verdict, and the machine they ran on."""
+
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Seconds of two ways to do the same, measured in turn.
+
+    Attributes:
+        ours: seconds, one for each pair.
+        theirs: likewise, of what it is compared with.
+    """
+
+    ours: list[float]
+    theirs: list[float]
+
+    @property
+    def ratios(self) -> list[float]:
+        """Ours by theirs, pair by pair: what disturbs the machine for longer than a pair disturbs both alike.
+
+        >>> Comparison([1.0, 3.0], [2.0, 2.0]).ratios
+        [0.5, 1.5]
+        """
+        return [ours / theirs for ours, theirs in zip(self.ours, self.theirs)]
+
+    @property
+    def median(self) -> float:
+        """The median ratio.
+
+        >>> Comparison([1.0, 3.0, 2.0], [2.0, 2.0, 2.0]).median
+        1.0
+        """
+        return statistics.median(self.ratios)
+
+    def __str__(self) -> str:
+        """Median and spread, in words.
+
+        >>> print(Comparison([1.0, 3.0, 2.0], [2.0, 2.0, 2.0]))
+        1.000 (median of 3 pairs, 0.500 to 1.500; 2.0 s against 2.0 s)
+        """
+        seconds = [f"{statistics.median(each):.3g}" for each in (self.ours, self.theirs)]
+        seconds = [text if "." in text or "e" in text else f"{text}.0" for text in seconds]
+        return (
+            f"{self.median:.3f} (median of {len(self.ratios)} pairs, {min(self.ratios):.3f} to "
+            f"{max(self.ratios):.3f}; {seconds[0]} s against {seconds[1]} s)"
+        )
+
+
+def seconds_of(action: Callable[[], object]) -> float:
+    """Wall-clock seconds of one run, until a GPU has finished too."""
+    _wait_for_gpu()
+    start = time.perf_counter()
+    action()
+    _wait_for_gpu()
+    return time.perf_counter() - start
+
+
+def _wait_for_gpu() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def alternate(
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    pairs: int = 5,
+    measure: Callable[[Callable[[], object]], float] = seconds_of,
+) -> Comparison:
+    """Measure both in turn, after one run of each that doesn't count; every other pair begins with the other."""
+    for action in (ours, theirs):
+        action()
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    for pair in range(pairs):
+        for first in (True, False):
+            is_ours = first == (pair % 2 == 0)
+            seconds[is_ours].append(measure(ours if is_ours else theirs))
+    return Comparison(seconds[True], seconds[False])
+
+
+def noise_of(action: Callable[[], object], pairs: int = 5) -> float:
+    """How far from 1 the ratio of something and itself is: the median deviation.
+
+    It is what a comparison on this machine, now, can't tell from no difference.
+    """
+    return statistics.median(abs(ratio - 1) for ratio in alternate(action, action, pairs).ratios)
+
+
+def verdict(name: str, found: float, goal: float, tolerance: float = 0.0) -> bool:
+    """Print whether a goal, an upper limit, is met within a tolerance, and return it.
+
+    >>> verdict("search", 1.01, 1.0, tolerance=0.02)
+    met: search is 1.010, at most 1.000 is the goal (tolerance 0.020)
+    True
+    """
+    met = found <= goal + tolerance
+    stated = f" (tolerance {tolerance:.3f})" if tolerance else ""
+    print(f"{'met' if met else 'MISSED'}: {name} is {found:.3f}, at most {goal:.3f} is the goal{stated}")
+    return met
+
+
+def exit_status(verdicts: list[bool]) -> int:
+    """0 where every goal was met, else 1."""
+    return 0 if all(verdicts) else 1
+
+
+def machine() -> str:
+    """Processor, cores, threads, GPU, and versions, in one line."""
+    name = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            name = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), name)
+    except OSError:
+        pass
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    return (
+        f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, {gpu}; "
+        f"Python {platform.python_version()}, torch {torch.__version__}, {sys.platform}"
+    )

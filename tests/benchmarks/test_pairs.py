@@ -1,0 +1,80 @@
+"""Alternating pairs, verdicts, and that the benchmarks run: small, whatever the goal says."""
+
+import doctest
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import REPOSITORY
+
+FOLDER = REPOSITORY / "benchmarks"
+
+
+@pytest.fixture
+def pairs():
+    spec = importlib.util.spec_from_file_location("pairs", FOLDER / "pairs.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["pairs"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["pairs"]
+
+
+def test_pairs_doctests(pairs):
+    found = doctest.testmod(pairs)
+    assert found.attempted == 4 and not found.failed
+
+
+def test_alternate_changes_who_begins_and_leaves_the_first_runs_out(pairs):
+    ran = []
+    seconds = {"ours": 3.0, "theirs": 2.0}
+    compared = pairs.alternate(
+        lambda: ran.append("ours"), lambda: ran.append("theirs"), 3, lambda action: (action(), seconds[ran[-1]])[1]
+    )
+    assert ran == ["ours", "theirs", "ours", "theirs", "theirs", "ours", "ours", "theirs"]
+    assert compared.ratios == [1.5, 1.5, 1.5] and compared.median == 1.5
+
+
+def test_seconds_and_noise_are_measured(pairs):
+    assert pairs.seconds_of(lambda: None) < 0.1
+    assert pairs.noise_of(lambda: sum(range(2000))) >= 0
+    assert "threads" in pairs.machine() and "\n" not in pairs.machine()
+
+
+def test_exit_status_is_1_where_a_goal_is_missed(pairs, capsys):
+    verdicts = [pairs.verdict("a", 1.0, 1.0), pairs.verdict("b", 1.2, 1.1, 0.05)]
+    assert (pairs.exit_status(verdicts), pairs.exit_status(verdicts[:1])) == (1, 0)
+    assert capsys.readouterr().out.splitlines() == [
+        "met: a is 1.000, at most 1.000 is the goal",
+        "MISSED: b is 1.200, at most 1.100 is the goal (tolerance 0.050)",
+    ]
+
+
+def run(name: str, *flags: object) -> str:
+    """What a benchmark prints; its status, 0 or 1, must be that of its verdicts."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, FOLDER / name, *map(str, flags)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == int("MISSED" in done.stdout), done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_search_benchmark_states_ratio_spread_and_verdict():
+    printed = run("search.py", "--images", 3000, "--size", 16, "--queries", 40)
+    assert "the same images in 100.0000% of places" in printed and "median of 5 pairs" in printed
+    assert "search by faiss flat is" in printed
+
+
+@pytest.mark.slow
+def test_retrieval_memory_does_not_grow_with_the_collection():
+    printed = run("retrieval_memory.py", "--small", 2000, "--large", 60_000, "--sentences", 200)
+    assert printed.count("met: ") == 3, printed
+
+
+@pytest.mark.slow
+def test_retrieval_slope_prints_an_estimate():
+    printed = run("retrieval_slope.py", "--images", 400, "--sentences", 64, "--size", 8, "--joint-size", 8)
+    assert "estimate for 1M images and 1M sentences: index" in printed

@@ -1,0 +1,50 @@
+"""The image that a sentence must not find, its own say: from keys to rows."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from ..errors import InputError
+from .image_ids import NO_IMAGE
+
+
+class Collection(Protocol):
+    """What has image keys: an index or a feature store."""
+
+    def keys(self) -> Iterator[str]:
+        """Image keys in row order."""
+
+
+def rows_of_keys(collection: Collection, keys: list[str]) -> np.ndarray:
+    """Row of each key in a collection, −1 for a key that isn't there.
+
+    Shapes:
+        returns: (S,) int64
+    """
+    wanted = set(keys)
+    rows = {key: row for row, key in enumerate(collection.keys()) if key in wanted}
+    return np.array([rows.get(key, NO_IMAGE) for key in keys], dtype=np.int64)
+
+
+def rows_to_exclude(collection: Collection, keys: list[str], sentences: int) -> np.ndarray:
+    """`rows_of_keys`, if the keys can be meant for these sentences and this collection.
+
+    Shapes:
+        returns: (S,) int64
+
+    Raises:
+        InputError: not one key a sentence, or none is the collection's.
+    """
+    if len(keys) != sentences:
+        raise InputError(
+            f"--exclude-paired should have one image key for each of the {sentences} sentences, but has "
+            f"{len(keys)} lines."
+        )
+    rows = rows_of_keys(collection, keys)
+    if any(keys) and (rows == NO_IMAGE).all():
+        raise InputError(
+            f"--exclude-paired should hold keys of the collection, but it has none of them, such as "
+            f"{next(key for key in keys if key)!r}; the collection's are like {next(iter(collection.keys()), '')!r}."
+        )
+    return rows

@@ -1,0 +1,323 @@
+"""faiss indexes of an embedded collection: exact (`flat`), inverted lists (`ivf`), inverted lists of codes (`pq`).
+
+faiss proposes candidates; `search.py` scores them again from the embeddings, so scores are true inner products whatever
+the kind. A collection is spread over several files where one would be too large for memory; they are built and searched
+one after another. Absent images aren't in them: positions in the files count the present images only.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from .image_ids import NO_IMAGE
+
+KINDS = ("exact", "flat", "ivf", "pq")
+APPROXIMATE = ("ivf", "pq")
+ABSENT = "absent.npy"
+_OVERFETCH = {"flat": 1, "ivf": 1, "pq": 8}  # codes are coarse: more candidates are scored again
+_CODE_VALUES = 256  # 8 bits a byte of code
+_PER_LIST = 256  # images that each list's centre is trained on, at most: faiss takes no more
+_FEWEST_PER_LIST = 39  # and at least: faiss warns below
+_TRAINING_BYTES = 2**29
+_FILE_BYTES = 2**28  # a file is in memory while it is built
+_CHUNK = 8192
+
+
+def installed_faiss() -> list[str]:
+    """faiss packages of this environment, e.g. ["faiss-cpu 1.15.1"]."""
+    found = {str(each.metadata["Name"]).lower().replace("_", "-"): each.version for each in distributions()}
+    return sorted(f"{name} {version}" for name, version in found.items() if name.startswith(("faiss-cpu", "faiss-gpu")))
+
+
+def import_faiss(why: str) -> Any:
+    """The module `faiss`.
+
+    Args:
+        why: what needs it, for the message.
+
+    Raises:
+        InputError: it isn't installed, or twice.
+    """
+    packages = installed_faiss()
+    if len(packages) > 1:
+        names = " ".join(package.split()[0] for package in packages)
+        raise InputError(
+            f"one faiss package should be installed, but there are {len(packages)}: {', '.join(packages)}. They "
+            f"overwrite each other's files. Mend it with: pip uninstall {names}, then pip install "
+            "'visual_grounding[cpu]', or [gpu] where there is a GPU."
+        )
+    try:
+        import faiss
+    except ImportError as error:
+        raise InputError(
+            f"{why} needs faiss, which can't be imported ({error}). Install it with: pip install "
+            "'visual_grounding[cpu]', or [gpu] where there is a GPU; or use an index of --kind exact, which needs "
+            "neither."
+        ) from error
+    return faiss
+
+
+@dataclass(frozen=True)
+class FaissPlan:
+    """What is decided about an index before it is built.
+
+    Attributes:
+        kind: flat, ivf or pq.
+        lists: inverted lists; 0 for flat.
+        code_bytes: bytes of an image's code; 0 where the whole vector is stored.
+        shard_size: images in a file.
+    """
+
+    kind: str
+    lists: int
+    code_bytes: int
+    shard_size: int
+
+    def probes(self, asked: int | None) -> int:
+        """Lists to search for each sentence: what was asked for, else a 32nd of them, at least 8.
+
+        Raises:
+            InputError: there aren't so many, or there are no lists.
+        """
+        if self.kind not in APPROXIMATE:
+            if asked is not None:
+                raise InputError(f"--probes is for an index of --kind ivf or pq, but this one is {self.kind}.")
+            return 0
+        if asked is not None and not 1 <= asked <= self.lists:
+            raise InputError(f"--probes should be 1 to {self.lists}, the lists of this index, but is {asked}.")
+        return asked or min(self.lists, max(8, self.lists // 32))
+
+
+def plan_faiss(
+    kind: str,
+    images: int,
+    size: int,
+    lists: int | None = None,
+    code_bytes: int | None = None,
+    shard_size: int | None = None,
+) -> FaissPlan:
+    """Fill in what wasn't asked for.
+
+    Lists: 4·√I, as faiss's guidelines have it, unless so few images are trained on that centres would be poor. Bytes of
+    a code: one for 8 numbers. Images in a file: as many as fit 256 MiB.
+
+    Args:
+        kind: flat, ivf or pq.
+        images: I.
+        size: D.
+        lists: asked for with `--lists`.
+        code_bytes: asked for with `--code-bytes`.
+        shard_size: asked for with `--faiss-shard-size`.
+
+    Raises:
+        InputError: something asked for doesn't fit the kind or the collection.
+    """
+    if lists is not None and kind not in APPROXIMATE:
+        raise InputError(f"--lists is for --kind ivf and pq, but --kind is {kind}.")
+    if code_bytes is not None and kind != "pq":
+        raise InputError(f"--code-bytes is for --kind pq, but --kind is {kind}.")
+    for flag, value in (("lists", lists), ("code-bytes", code_bytes), ("faiss-shard-size", shard_size)):
+        if value is not None and value < 1:
+            raise InputError(f"--{flag} should be at least 1, but is {value}.")
+    if lists is not None and lists > images:
+        raise InputError(f"--lists should be at most the number of images, {images}, but is {lists}.")
+    if code_bytes is not None and size % code_bytes:
+        raise InputError(
+            f"--code-bytes should divide the size of the retriever's vectors, {size}, but is {code_bytes}."
+        )
+    if kind == "pq" and images < _CODE_VALUES:
+        raise InputError(
+            f"--kind pq learns codes from at least {_CODE_VALUES} images, but the collection has {images}. Use --kind "
+            "exact."
+        )
+    if kind in APPROXIMATE and lists is None:
+        trained_on = min(images, _TRAINING_BYTES // (4 * size))
+        lists = max(1, min(round(4 * images**0.5), trained_on // _FEWEST_PER_LIST))
+    if kind == "pq" and code_bytes is None:
+        code_bytes = max(each for each in range(1, max(8, size // 8) + 1) if size % each == 0)
+    bytes_per_image = {"flat": 4 * size, "ivf": 4 * size + 8, "pq": (code_bytes or 0) + 8}[kind]
+    return FaissPlan(kind, lists or 0, code_bytes or 0, shard_size or max(1, _FILE_BYTES // bytes_per_image))
+
+
+def file_names(plan: FaissPlan, images: int) -> list[str]:
+    """`index.faiss`, or `index-0.faiss`, `index-1.faiss` … where there are several."""
+    count = max(1, -(-images // plan.shard_size))
+    return ["index.faiss"] if count == 1 else [f"index-{number}.faiss" for number in range(count)]
+
+
+def build_faiss(plan: FaissPlan, embeddings: np.ndarray, files: Path, progress: Path) -> None:
+    """Write the index's files; goes on with the file at which it was interrupted.
+
+    Args:
+        plan: what to build.
+        embeddings: (I, D), memory-mapped; a zero row is absent.
+        files: where they go.
+        progress: where what training learned is kept until all are done.
+
+    Raises:
+        InputError: faiss isn't there, too few images are present, or a file can't be written.
+    """
+    faiss = import_faiss(f"--kind {plan.kind}")
+    absent = [start + np.flatnonzero(~chunk.any(axis=1)) for start, chunk in _chunks(embeddings, 0, len(embeddings))]
+    absent_rows = np.concatenate([np.zeros(0, dtype=np.int64), *absent])
+    present = len(embeddings) - len(absent_rows)
+    fewest = max(plan.lists, _CODE_VALUES if plan.kind == "pq" else 0)
+    if present < fewest:
+        raise InputError(
+            f"--kind {plan.kind} with {plan.lists} lists needs at least {fewest} images, but only {present} of "
+            f"{len(embeddings)} have features. Give fewer --lists, or use --kind exact."
+        )
+    trained = progress / "trained.faiss"
+    try:
+        np.save(files / ABSENT, absent_rows)
+        if not trained.exists():
+            _write(faiss, _train(faiss, plan, embeddings, absent_rows), trained)
+        for number, name in enumerate(file_names(plan, len(embeddings))):
+            if (files / name).exists():
+                continue
+            index = faiss.read_index(str(trained))
+            start = number * plan.shard_size
+            for _, chunk in _chunks(embeddings, start, min(start + plan.shard_size, len(embeddings))):
+                index.add(np.ascontiguousarray(chunk[chunk.any(axis=1)]))
+            _write(faiss, index, files / name)
+    except (OSError, RuntimeError) as error:  # faiss raises RuntimeError, for a full disk too
+        raise InputError(
+            f"{files} can't be written: {str(error).splitlines()[0]}. What is done stays; rerun."
+        ) from error
+
+
+def _chunks(embeddings: np.ndarray, start: int, stop: int) -> Iterator[tuple[int, np.ndarray]]:
+    """First row and vectors of each part."""
+    for first in range(start, stop, _CHUNK):
+        yield first, embeddings[first : min(first + _CHUNK, stop)]
+
+
+def _train(faiss: Any, plan: FaissPlan, embeddings: np.ndarray, absent: np.ndarray) -> Any:
+    """An empty index that knows its lists and codes, learned from a seeded sample of the present images."""
+    size = embeddings.shape[1]
+    recipe = {
+        "flat": "Flat",
+        "ivf": f"IVF{plan.lists},Flat",
+        "pq": f"IVF{plan.lists},PQ{plan.code_bytes}x8np",  # np: no polysemous training, which nothing here would use
+    }[plan.kind]
+    index = faiss.index_factory(size, recipe, faiss.METRIC_INNER_PRODUCT)
+    if plan.kind in APPROXIMATE:
+        lists = faiss.downcast_index(index)
+        lists.cp.min_points_per_centroid = 1  # the plan sees to that; no warnings
+        if plan.kind == "pq":
+            lists.pq.cp.min_points_per_centroid = 1
+        most = max(_TRAINING_BYTES // (4 * size), _FEWEST_PER_LIST * plan.lists, _CODE_VALUES)
+        wanted = min(len(embeddings) - len(absent), max(_PER_LIST * plan.lists, _PER_LIST * _CODE_VALUES), most)
+        chosen = np.random.default_rng(0).choice(len(embeddings) - len(absent), wanted, replace=False, shuffle=False)
+        index.train(np.ascontiguousarray(embeddings[rows_of_positions(np.sort(chosen), absent)]))
+    return index
+
+
+def _write(faiss: Any, index: Any, path: Path) -> None:
+    """Write beside, flush to disk, then rename: a file that exists is whole."""
+    temporary = path.with_name(path.name + ".tmp")
+    faiss.write_index(index, str(temporary))
+    with open(temporary, "rb") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def rows_of_positions(positions: np.ndarray, absent: np.ndarray) -> np.ndarray:
+    """Rows of present images, given their places among the present images alone.
+
+    >>> rows_of_positions(np.array([0, 1, 2, 3]), np.array([0, 2, 3])).tolist()  # rows 1, 4, 5, 6 are present
+    [1, 4, 5, 6]
+
+    Args:
+        positions: any shape.
+        absent: (A,) rows of the absent images, ascending.
+    """
+    # The a-th absent row, counted from 0, has `absent[a] − a` present ones before it.
+    return positions + np.searchsorted(absent - np.arange(len(absent)), positions, side="right")
+
+
+class FaissSearcher:
+    """The files of a built index, searched one after another.
+
+    Args:
+        folder: of the index.
+        plan: how it was built.
+        images: I.
+    """
+
+    def __init__(self, folder: Path, plan: FaissPlan, images: int) -> None:
+        self.faiss = import_faiss(f"index {folder}, of --kind {plan.kind},")
+        self.folder = folder
+        self.plan = plan
+        self.names = file_names(plan, images)
+        for name in [*self.names, ABSENT]:
+            if not (folder / name).is_file():
+                raise InputError(f"{folder / name} is missing. Build the index again.")
+        self.absent = np.load(folder / ABSENT, mmap_mode="r", allow_pickle=False)
+        self._open: tuple[str, str, Any] | None = None
+        self._resources: Any = None
+
+    def candidates(
+        self, queries: Tensor, count: int, device: str | torch.device = "cpu", probes: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Images that may be among the `count` best, by faiss's score, best first.
+
+        Shapes:
+            queries: (Q, D) float32
+            returns: scores (Q, C) float32, −inf where there is none; rows (Q, C) int64, −1 where there is none; C is
+                `count`, and more for codes
+
+        Raises:
+            InputError: a file is broken, or faiss can't search it.
+        """
+        count *= _OVERFETCH[self.plan.kind]
+        probes = self.plan.probes(probes)
+        vectors = np.ascontiguousarray(queries.cpu().numpy(), dtype=np.float32)
+        scores = np.full((len(vectors), count), -np.inf, dtype=np.float32)
+        rows = np.full((len(vectors), count), NO_IMAGE, dtype=np.int64)
+        for number, name in enumerate(self.names):
+            try:
+                index = self._file(name, torch.device(device))
+                if self.plan.kind in APPROXIMATE:
+                    index.nprobe = probes
+                found_scores, positions = index.search(vectors, count)
+            except RuntimeError as error:
+                reason = str(error).splitlines()[0][:200]
+                raise InputError(
+                    f"{self.folder / name} can't be searched by faiss on {device}: {reason}. Build the index again, or "
+                    "use --device cpu."
+                ) from error
+            start = number * self.plan.shard_size
+            before = start - int(np.searchsorted(self.absent, start))  # present images of the files before
+            found_rows = np.where(positions < 0, NO_IMAGE, rows_of_positions(positions + before, self.absent))
+            all_scores = np.concatenate([scores, np.where(positions < 0, -np.inf, found_scores)], axis=1)
+            best = np.argsort(-all_scores, axis=1, kind="stable")[:, :count]
+            scores = np.take_along_axis(all_scores, best, axis=1).astype(np.float32)
+            rows = np.take_along_axis(np.concatenate([rows, found_rows], axis=1), best, axis=1)
+        return torch.from_numpy(scores), torch.from_numpy(rows)
+
+    def _file(self, name: str, device: torch.device) -> Any:
+        """One file's index, on a GPU where faiss can use one; only the last file that was used is kept."""
+        if self._open is not None and self._open[:2] == (name, str(device)):
+            return self._open[2]
+        self._open = None
+        on_gpu = device.type == "cuda" and hasattr(self.faiss, "StandardGpuResources")
+        flag = "IO_FLAG_MMAP" if self.plan.kind in APPROXIMATE else "IO_FLAG_MMAP_IFC"
+        path = str(self.folder / name)
+        if on_gpu or not hasattr(self.faiss, flag):
+            index = self.faiss.read_index(path)
+        else:
+            index = self.faiss.read_index(path, getattr(self.faiss, flag))
+        if on_gpu:
+            self._resources = self.faiss.StandardGpuResources()
+            index = self.faiss.index_cpu_to_gpu(self._resources, device.index or 0, index)
+        self._open = (name, str(device), index)
+        return index
