@@ -196,6 +196,10 @@ def _build_embedding(config: JointEmbeddingConfig, folder: Path) -> JointEmbeddi
     if config.text_encoder != PRETRAINED:
         return JointEmbedding(config)
     try:
+        described = json.loads((folder / TEXT_ENCODER / CONFIG).read_text(encoding="utf-8"))
+        for name, value in described.items():  # would be built one by one until the memory is full
+            if "layer" in name and type(value) is int and value > _MOST_LAYERS:
+                raise ValueError(f"{CONFIG} has {value} as {name}")
         return JointEmbedding(config, build_pretrained_encoder(str(folder / TEXT_ENCODER)))
     except InputError:
         raise
@@ -233,7 +237,7 @@ def load_weights(embedding: JointEmbedding, state: dict[str, Tensor], origin: st
     try:
         embedding.load_state_dict(state, assign=assign)
     except RuntimeError as error:
-        reason = "; ".join(line.strip() for line in str(error).splitlines()[1:4])
+        reason = "; ".join(line.strip()[:300] for line in str(error).splitlines()[1:4])
         raise InputError(
             f"{origin} should hold exactly the weights of this retriever, but doesn't: {reason}"
         ) from error
