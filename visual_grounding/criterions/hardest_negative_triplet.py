@@ -68,6 +68,9 @@ class HardestNegativeTripletCriterion(FairseqCriterion):
         for name in ("loss", "violations"):
             total = float(sum(output.get(name, 0) for output in logging_outputs))
             metrics.log_scalar(name, total / max(pairs, 1), pairs, round=4)
+        absent = sum(int(output.get("nsentences", 0)) for output in logging_outputs) - pairs
+        if absent:  # unreadable pictures, or images without features
+            metrics.log_scalar_sum("absent", absent)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from ..errors import InputError
+from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
 from ..storage.artefact import open_array, read_meta
 from ..storage.shards import ShardedArtefact
@@ -75,9 +76,9 @@ def check_at_least_one(**flags: int) -> None:
 
 
 def build_index(
-    retriever: Retriever, store: FeatureStore, out: Path, batch_size: int = 256, shard_size: int = 8192
+    retriever: Retriever, store: FeatureStore | PixelSource, out: Path, batch_size: int = 256, shard_size: int = 8192
 ) -> None:
-    """Embed every image of a store, shard by shard; continues where it was interrupted.
+    """Embed every image of a store, or from its pixels, shard by shard; continues where it was interrupted.
 
     Raises:
         InputError: store and retriever don't fit, or `out` holds something else.

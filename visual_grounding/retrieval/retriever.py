@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from ..errors import InputError
+from ..features.image_network import ImageNetwork, restore_image_network
 from ..modules.joint_embedding import PRETRAINED, JointEmbedding, JointEmbeddingConfig
 from ..modules.sentence_encoders import build_pretrained_encoder
 from ..storage.artefact import sha256_of_file, write_json
@@ -27,6 +28,7 @@ from ..text.words import DICTIONARY, Vocabulary, WordTokenizer
 RETRIEVER = "retriever"
 VERSION = 1
 CONFIG, WEIGHTS, TEXT_ENCODER = "config.json", "model.safetensors", "text_encoder"
+IMAGE_NETWORK = "image_network."  # begins the names of the weights of a network that was trained along
 
 
 class Retriever:
@@ -38,10 +40,20 @@ class Retriever:
         signature: how it was trained.
         sha256: digest of its files: its identity. Others in its folder, a README say, don't count.
         max_tokens: longer sentences are cut here.
+        image_network: trained with it, where it takes pixels instead of features.
     """
 
-    def __init__(self, folder: Path, embedding: JointEmbedding, tokenizer: Any, signature: str, device: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        embedding: JointEmbedding,
+        tokenizer: Any,
+        signature: str,
+        device: str,
+        image_network: ImageNetwork | None = None,
+    ) -> None:
         self.folder = folder
+        self.image_network = None if image_network is None else image_network.to(device).eval()
         self.embedding = embedding.to(device).eval()
         self.tokenizer = tokenizer
         self.signature = signature
@@ -75,8 +87,9 @@ class Retriever:
         else:
             tokenizer = WordTokenizer(Vocabulary.load(folder / DICTIONARY))
             embedding = JointEmbedding(config)
-        load_weights(embedding, _read_weights(folder / WEIGHTS), str(folder / WEIGHTS))
-        return cls(folder, embedding, tokenizer, description["signature"], device)
+        state, network = split_image_network(_read_weights(folder / WEIGHTS))
+        load_weights(embedding, state, str(folder / WEIGHTS))
+        return cls(folder, embedding, tokenizer, description["signature"], device, network)
 
     def tokenize(self, sentences: list[str]) -> tuple[list[list[int]], int]:
         """Token numbers of each sentence, and how many sentences were cut at `max_tokens`."""
@@ -115,13 +128,25 @@ class Retriever:
         """Unit vectors of images; 0 for one without a region.
 
         Shapes:
-            features: (I, R, F);  padding_mask: (I, R), True = absent
+            features: (I, R, F), or pixels (I, H, W, 3) uint8 where the retriever has an image network
+            padding_mask: (I, R), for pixels (I, 1), True = absent
             returns: (I, D) float32, on the CPU
 
         Raises:
-            InputError: features of another size than the retriever was trained on.
+            InputError: features of another size than the retriever was trained on, or pixels where it takes features.
         """
         config = self.embedding.config
+        pixels = features.dtype == torch.uint8
+        if pixels != (self.image_network is not None):
+            raise InputError(
+                f"retriever {self.folder} was trained on features, so give --image-features DIR, not --images."
+                if pixels
+                else f"retriever {self.folder} was trained with its image network, so give the images themselves, not "
+                "features: --images SOURCE."
+            )
+        if self.image_network is not None:
+            features = self.image_network(features.to(self.device))
+            padding_mask = padding_mask.expand(-1, features.shape[1])
         several = features.shape[1] > 1
         if features.shape[2] != config.image_feature_size or several != (config.image_pooling == "weldon"):
             regions = "several regions" if config.image_pooling == "weldon" else "1 region"
@@ -154,7 +179,20 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         raise InputError(f"{path} should hold a retriever's weights, but can't be read: {error}.") from error
 
 
-def save_retriever(folder: Path, embedding: JointEmbedding, tokenizer: Any, signature: str) -> None:
+def split_image_network(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], ImageNetwork | None]:
+    """Take the image network, if there is one, out of a retriever's weights.
+
+    Raises:
+        InputError: its weights don't fit.
+    """
+    own = {name.removeprefix(IMAGE_NETWORK): state[name] for name in state if name.startswith(IMAGE_NETWORK)}
+    rest = {name: weight for name, weight in state.items() if not name.startswith(IMAGE_NETWORK)}
+    return rest, restore_image_network(own) if own else None
+
+
+def save_retriever(
+    folder: Path, embedding: JointEmbedding, tokenizer: Any, signature: str, image_network: ImageNetwork | None = None
+) -> None:
     """Write a retriever's folder; `config.json` comes last, so an interrupted export isn't mistaken for a whole one.
 
     Raises:
@@ -169,6 +207,9 @@ def save_retriever(folder: Path, embedding: JointEmbedding, tokenizer: Any, sign
         else:
             tokenizer.save(folder)
         weights = {name: weight.contiguous() for name, weight in embedding.state_dict().items()}
+        if image_network is not None:
+            own = image_network.state_dict()
+            weights |= {IMAGE_NETWORK + name: weight.contiguous() for name, weight in own.items()}
         (folder / WEIGHTS).write_bytes(save(weights))  # safetensors' own save_file would let only the owner read it
         description = {
             "format": RETRIEVER,
