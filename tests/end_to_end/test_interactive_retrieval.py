@@ -2,12 +2,14 @@
 
 import re
 import subprocess
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from conftest import run_command, write_store
+from fairseq.models.transformer.transformer_legacy import base_architecture
 
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
@@ -186,3 +188,17 @@ def test_tokens_without_lines_get_images_and_print_nothing(task, capsys):
     ids, _ = task.live.find(["b c bat", "a bat"])
     features, _ = task.image_store.gather(ids)
     np.testing.assert_array_equal(batch["net_input"]["visual"]["features"].numpy(), features)
+
+
+def test_model_that_takes_no_images_is_refused(task):
+    from fairseq.models.transformer import TransformerModel
+
+    from visual_grounding.errors import InputError
+
+    parsed = Namespace(encoder_layers=1, decoder_layers=1, encoder_embed_dim=8, decoder_embed_dim=8,
+                       encoder_attention_heads=1, decoder_attention_heads=1)  # fmt: skip
+    base_architecture(parsed)
+    model = TransformerModel.build_model(parsed, task)
+    task.build_dataset_for_inference(*task.get_interactive_tokens_and_lengths(["a bat"], lambda line: line))
+    with pytest.raises(InputError, match=r"but 1 of 1 in --path take text alone \(TransformerModel\)"):
+        task.inference_step(None, [model], {"net_input": {"src_tokens": torch.tensor([[4, 2]])}})

@@ -77,8 +77,8 @@ def build(world: Path, **flags: object) -> tuple[ImageTextMatchingTask, VisualSe
     task = ImageTextMatchingTask.setup_task(config)
     torch.manual_seed(0)
     choices = {"joint_size": 16, "text_embed_size": 16, "image_dropout": 0.0, "joint_batch_norm": True} | flags
-    choices = {"text_encoder": "bag", "image_backbone_weights": "none"} | choices
-    return task, VisualSemanticEmbeddingModel.build_model(VisualSemanticEmbeddingConfig(**choices), task)
+    flags = VisualSemanticEmbeddingConfig(text_encoder="bag", **choices)
+    return task, VisualSemanticEmbeddingModel.build_model(flags, task)
 
 
 def embed_split(task: ImageTextMatchingTask, model: VisualSemanticEmbeddingModel) -> dict[str, torch.Tensor]:
@@ -198,9 +198,9 @@ def test_image_network_learns_after_its_frozen_epochs(world, tiny, flag, frozen,
 
 def test_every_model_gets_a_network_of_its_own(world, tiny):
     task, first = build(world)
-    second = VisualSemanticEmbeddingModel.build_model(
-        VisualSemanticEmbeddingConfig(text_encoder="bag", joint_size=4, image_backbone_weights=None), task
-    )
+    task.cfg.image_backbone_weights = None  # pretrained: frozen for the first epochs
+    flags = VisualSemanticEmbeddingConfig(text_encoder="bag", joint_size=4)
+    second = VisualSemanticEmbeddingModel.build_model(flags, task)
     assert first.image_network is not second.image_network
     assert (first.freeze_epochs, second.freeze_epochs) == (0, 8)
 

@@ -88,10 +88,10 @@ def test_augmentation_mirrors_half_of_the_pictures():
     assert all(slopes) and 70 < sum(slope < 0 for slope in slopes) < 130
 
 
-def tiny_network(keep_statistics: bool = False) -> ImageNetwork:
+def tiny_network(pretrained: bool = False) -> ImageNetwork:
     torch.manual_seed(0)
     layers = nn.Sequential(nn.Conv2d(3, 6, 4, 4), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 5, 1))
-    return ImageNetwork("tiny", layers, SQUARE, keep_statistics)
+    return ImageNetwork("tiny", layers, SQUARE, pretrained)
 
 
 def test_image_network_gives_the_places_of_its_map_row_by_row():
@@ -120,6 +120,14 @@ def test_image_network_freezes_and_keeps_pretrained_statistics(keep):
     assert network(pixels).requires_grad and norm.training != keep
 
 
+def test_image_network_trains_on_a_batch_of_one_with_the_statistics_that_it_has():
+    network = tiny_network()
+    network.network.append(nn.AvgPool2d(2)).append(nn.BatchNorm2d(5))  # a map of one place
+    pixels = torch.randint(0, 256, (1, 8, 8, 3), dtype=torch.uint8)
+    expected = network.eval()(pixels)
+    assert torch.equal(network.train()(pixels), expected) and network.network[-1].training
+
+
 def test_image_network_is_restored_from_its_state_alone():
     network = build_image_network("resnet18", "none", 40)
     for parameter in network.parameters():
@@ -141,6 +149,7 @@ def test_image_network_is_restored_from_its_state_alone():
     ("arguments", "message"),
     [
         (("scattering", None, 32), "--image-backbone scattering has no weights to learn. Use its features instead"),
+        (("timm:resnet18", None, None), "--image-backbone should be a network of torchvision, .* but is timm:resnet18"),
         (("resnet17", None, None), "--image-backbone resnet17 is unknown"),
         (("resnet18", "IMAGENET", None), "--image-backbone-weights IMAGENET is neither a file nor weights of resnet18"),
     ],

@@ -25,7 +25,7 @@ class ImageNetwork(nn.Module):
         name: of the backbone.
         network: (B, 3, H, W) -> (B, F, h, w).
         preprocessing: of the backbone.
-        keep_statistics: batch normalisation keeps what it was pretrained with.
+        pretrained: batch normalisation keeps the statistics that it was trained with.
 
     Shapes:
         pixels: (B, H, W, 3) uint8
@@ -34,12 +34,12 @@ class ImageNetwork(nn.Module):
 
     description: Tensor
 
-    def __init__(self, name: str, network: nn.Module, preprocessing: Any, keep_statistics: bool) -> None:
+    def __init__(self, name: str, network: nn.Module, preprocessing: Any, pretrained: bool) -> None:
         super().__init__()
         self.name = name
         self.network = network
         self.preprocessing = preprocessing
-        self.keep_statistics = keep_statistics
+        self.pretrained = pretrained
         self.frozen = False
         text = json.dumps({"backbone": name, "preprocessing": asdict(preprocessing)}, sort_keys=True)
         self.register_buffer(DESCRIPTION, torch.tensor(list(text.encode()), dtype=torch.uint8))
@@ -55,12 +55,15 @@ class ImageNetwork(nn.Module):
         super().train(mode)
         if self.frozen:
             self.network.eval()
-        elif self.keep_statistics:
+        elif self.pretrained:
             # Assumption: the paper doesn't say; of the works here VOK trains its network so.
-            for module in self.network.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                    module.eval()
+            self._learn_statistics(False)
         return self
+
+    def _learn_statistics(self, learn: bool) -> None:
+        for module in self.network.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.train(learn)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Run the network.
@@ -70,8 +73,14 @@ class ImageNetwork(nn.Module):
             returns: (B, R, F)
         """
         images = self.preprocessing.normalise(pixels).to(next(self.network.parameters()).dtype)
+        alone = len(pixels) == 1 and self.network.training and not self.pretrained
+        if alone:  # the last batch of an epoch may have one caption: no statistics of one place
+            self._learn_statistics(False)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            return self.network(images).flatten(2).transpose(1, 2)  # (B, F, h, w) -> (B, R, F)
+            regions = self.network(images).flatten(2).transpose(1, 2)  # (B, F, h, w) -> (B, R, F)
+        if alone:
+            self._learn_statistics(True)
+        return regions
 
     @torch.inference_mode()
     def map_shape(self) -> tuple[int, int]:
@@ -94,6 +103,8 @@ def build_image_network(name: str, weights: str | None, image_size: int | None) 
     Raises:
         InputError: as `load_backbone`, or the network has nothing to learn.
     """
+    if ":" in name:
+        raise InputError(f"--image-backbone should be a network of torchvision, such as resnet50, but is {name}.")
     try:
         backbone = load_backbone(name, weights, image_size)
     except InputError as error:  # it names the flags of `extract`
@@ -106,7 +117,7 @@ def build_image_network(name: str, weights: str | None, image_size: int | None) 
             f"--image-backbone {name} has no weights to learn. Use its features instead: visual-grounding extract "
             f"--backbone {name} …, then --image-features DIR."
         )
-    return ImageNetwork(name, network, backbone.preprocessing, keep_statistics=weights != RANDOM)
+    return ImageNetwork(name, network, backbone.preprocessing, pretrained=weights != RANDOM)
 
 
 def restore_image_network(state: dict[str, Tensor]) -> ImageNetwork:

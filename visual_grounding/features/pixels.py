@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ..text.lines import sha256_of_lines
-from .augmentation import augment
 from .images import ImageSource, UnreadableImage, read_image
 
 
@@ -62,6 +61,9 @@ class PixelSource:
         side = self.preprocessing.crop
         pixels = np.zeros((len(rows), side, side, 3), dtype=np.uint8)
         mask = np.ones((len(rows), 1), dtype=bool)
+
+        if draws is not None:
+            from .augmentation import augment  # imports torchvision, which features don't need
 
         def load(place: int) -> None:
             try:

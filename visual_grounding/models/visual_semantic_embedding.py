@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -11,10 +11,12 @@ from omegaconf import II
 from torch import Tensor
 
 from ..errors import InputError
-from ..features.image_network import RANDOM, ImageNetwork
 from ..modules.joint_embedding import PRETRAINED, TRAINING_CHOICES, WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig
 from ..modules.sentence_encoders import load_pretrained_encoder
 from ..storage.checkpoints import check_weights_fit
+
+if TYPE_CHECKING:  # it imports torchvision, which features don't need
+    from ..features.image_network import ImageNetwork
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +50,6 @@ class VisualSemanticEmbeddingConfig(FairseqDataclass):
         },
     )
     text_encoder: str = II("task.text_encoder")
-    image_backbone_weights: Optional[str] = II("task.image_backbone_weights")
 
 
 @register_model("visual_semantic_embedding", dataclass=VisualSemanticEmbeddingConfig)
@@ -68,7 +69,7 @@ class VisualSemanticEmbeddingModel(BaseFairseqModel):
     """
 
     def __init__(
-        self, embedding: JointEmbedding, image_network: Optional[ImageNetwork] = None, freeze_epochs: int = 0
+        self, embedding: JointEmbedding, image_network: Optional["ImageNetwork"] = None, freeze_epochs: int = 0
     ) -> None:
         super().__init__()
         self.embedding = embedding
@@ -108,7 +109,7 @@ class VisualSemanticEmbeddingModel(BaseFairseqModel):
                 raise InputError("--image-backbone-freeze-epochs needs a network that is trained: give --image-folder.")
             return cls(embedding)
         if freeze_epochs is None:
-            freeze_epochs = 0 if cfg.image_backbone_weights == RANDOM else FREEZE_EPOCHS
+            freeze_epochs = FREEZE_EPOCHS if network.pretrained else 0
         return cls(embedding, network, freeze_epochs)
 
     def begin_epoch(self, epoch: int) -> None:
@@ -139,7 +140,7 @@ class VisualSemanticEmbeddingModel(BaseFairseqModel):
             features: (B, R, F);  feature_padding_mask: (B, R);  pixels: (B, H, W, 3)
             returns: text (B, D), images (B, D)
         """
-        if self.image_network is not None:
+        if self.image_network is not None and feature_padding_mask is not None:
             features = self.image_network(pixels)
             feature_padding_mask = feature_padding_mask.expand(-1, features.shape[1])  # (B, 1) -> (B, R)
         return self.embedding(tokens, token_padding_mask, features, feature_padding_mask)

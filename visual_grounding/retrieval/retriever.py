@@ -1,7 +1,8 @@
 """A trained retriever: sentences and images to unit vectors of one space. Needs torch (and transformers where its text
 encoder is a pretrained one), not fairseq.
 
-The folder is self-contained: `config.json` (architecture and signature), `model.safetensors` (all weights), and the
+The folder is self-contained: `config.json` (architecture and signature), `model.safetensors` (all weights, those of an
+image network that was trained along included, which say themselves what network it is), and the
 tokenizer's files: `dict.txt`, or `text_encoder/` with the configuration and tokenizer of a pretrained encoder.
 """
 
@@ -10,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
@@ -18,12 +19,14 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from ..errors import InputError
-from ..features.image_network import ImageNetwork, restore_image_network
 from ..modules.joint_embedding import PRETRAINED, JointEmbedding, JointEmbeddingConfig
 from ..modules.sentence_encoders import build_pretrained_encoder
 from ..storage.artefact import sha256_of_file, write_json
 from ..text.pretrained_tokenizer import PretrainedTokenizer
 from ..text.words import DICTIONARY, Vocabulary, WordTokenizer
+
+if TYPE_CHECKING:  # it imports torchvision, which other retrievers don't need
+    from ..features.image_network import ImageNetwork
 
 RETRIEVER = "retriever"
 VERSION = 1
@@ -50,7 +53,7 @@ class Retriever:
         tokenizer: Any,
         signature: str,
         device: str,
-        image_network: ImageNetwork | None = None,
+        image_network: "ImageNetwork | None" = None,
     ) -> None:
         self.folder = folder
         self.image_network = None if image_network is None else image_network.to(device).eval()
@@ -179,7 +182,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         raise InputError(f"{path} should hold a retriever's weights, but can't be read: {error}.") from error
 
 
-def split_image_network(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], ImageNetwork | None]:
+def split_image_network(state: dict[str, Tensor]) -> "tuple[dict[str, Tensor], ImageNetwork | None]":
     """Take the image network, if there is one, out of a retriever's weights.
 
     Raises:
@@ -187,11 +190,15 @@ def split_image_network(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], Im
     """
     own = {name.removeprefix(IMAGE_NETWORK): state[name] for name in state if name.startswith(IMAGE_NETWORK)}
     rest = {name: weight for name, weight in state.items() if not name.startswith(IMAGE_NETWORK)}
-    return rest, restore_image_network(own) if own else None
+    if not own:
+        return rest, None
+    from ..features.image_network import restore_image_network
+
+    return rest, restore_image_network(own)
 
 
 def save_retriever(
-    folder: Path, embedding: JointEmbedding, tokenizer: Any, signature: str, image_network: ImageNetwork | None = None
+    folder: Path, embedding: JointEmbedding, tokenizer: Any, signature: str, image_network: "ImageNetwork | None" = None
 ) -> None:
     """Write a retriever's folder; `config.json` comes last, so an interrupted export isn't mistaken for a whole one.
 

@@ -13,6 +13,7 @@ All lines of a buffer (`--buffer-size`, 1 by default) come in their order, befor
 import logging
 import os
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any, Optional
 
 import numpy as np
@@ -155,8 +156,19 @@ class GroundedTranslationTask(TranslationTask):
     def inference_step(
         self, generator: Any, models: Any, sample: dict, prefix_tokens: Any = None, constraints: Any = None
     ) -> Any:
-        """Translate a batch; fairseq-interactive dropped its images, so they are put back."""
+        """Translate a batch; fairseq-interactive dropped its images, so they are put back.
+
+        Raises:
+            InputError: a model takes no images.
+        """
         if self._sentences is not None and "visual" not in sample["net_input"]:
+            blind = [model for model in models if "visual" not in signature(model.encoder.forward).parameters]
+            if blind:
+                raise InputError(
+                    f"--retriever finds images for a model that looks at them, but {len(blind)} of {len(models)} in "
+                    f"--path take text alone ({type(blind[0]).__name__}). Leave --retriever, --image-index and "
+                    "--image-features out."
+                )
             visual = self._sentences.images_of(sample["net_input"]["src_tokens"])
             sample = {**sample, "net_input": {**sample["net_input"], "visual": visual}}
         return super().inference_step(generator, models, sample, prefix_tokens, constraints)

@@ -2,12 +2,16 @@
 
 Its validation scores are those of retrieval over the *whole* split (every caption against every image), so that
 `--best-checkpoint-metric recall_sum --maximize-best-checkpoint-metric` keeps the best retriever.
+
+With `--image-folder` instead of `--image-features` the network that sees the pictures is trained along: in training
+random parts of them, mirrored half of the time; in validation as the network prescribes. A picture that can't be read is
+absent. Assumption: VA doesn't say how its pictures are framed; of the works here VOK frames them so.
 """
 
 import logging
 import os
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -20,7 +24,6 @@ from torch import Tensor
 from ..data.captions import CaptionDataset, load_captions
 from ..data.complete_batches import CompleteBatches
 from ..errors import InputError
-from ..features.image_network import ImageNetwork, build_image_network
 from ..features.images import open_images
 from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
@@ -28,6 +31,9 @@ from ..modules.joint_embedding import WORD_ENCODERS
 from ..retrieval.recall import DIRECTIONS, RECALL_AT, recall_summary
 from ..text.pretrained_tokenizer import PretrainedTokenizer
 from ..text.words import DICTIONARY, Vocabulary, WordTokenizer
+
+if TYPE_CHECKING:  # it imports torchvision, which features don't need
+    from ..features.image_network import ImageNetwork
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +137,7 @@ class ImageTextMatchingTask(FairseqTask):
                 f"{cfg.image_folder})."
             )
         self.data = cfg.data
-        self._image_network: Optional[ImageNetwork] = None
+        self._image_network: Optional[ImageNetwork] = None  # the next model's
         self.image_store = FeatureStore(cfg.image_features) if cfg.image_features else self._open_pictures()
         self.vocabulary: Optional[Vocabulary] = None
         if cfg.text_encoder in WORD_ENCODERS:
@@ -156,10 +162,12 @@ class ImageTextMatchingTask(FairseqTask):
         source = str(self.cfg.image_folder)
         return PixelSource(open_images(source), self._image_network.preprocessing, source)
 
-    def _build_image_network(self) -> ImageNetwork:
+    def _build_image_network(self) -> "ImageNetwork":
+        from ..features.image_network import build_image_network
+
         return build_image_network(self.cfg.image_backbone, self.cfg.image_backbone_weights, self.cfg.image_size)
 
-    def take_image_network(self) -> Optional[ImageNetwork]:
+    def take_image_network(self) -> Optional["ImageNetwork"]:
         """A network of its own for every model that is built; None with `--image-features`."""
         if isinstance(self.image_store, FeatureStore):
             return None
