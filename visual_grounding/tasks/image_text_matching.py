@@ -4,8 +4,8 @@ Its validation scores are those of retrieval over the *whole* split (every capti
 `--best-checkpoint-metric recall_sum --maximize-best-checkpoint-metric` keeps the best retriever.
 
 With `--image-folder` instead of `--image-features` the network that sees the pictures is trained along: in training
-random parts of them, mirrored half of the time; in validation as the network prescribes. A picture that can't be read is
-absent. Assumption: VA doesn't say how its pictures are framed; of the works here VOK frames them so.
+random parts of them, mirrored half of the time; in validation as the network prescribes. A picture that can't be read
+is absent. Assumption: VA doesn't say how its pictures are framed; of the works here VOK frames them so.
 """
 
 import logging
