@@ -66,3 +66,12 @@ def test_criterion_logs_means_over_pairs():
             [{"loss": 1.0, "violations": 2, "sample_size": 2}, {"loss": 0.5, "violations": 1, "sample_size": 4}]
         )
     assert scores.get_smoothed_values() == {"loss": 0.25, "violations": 0.5}
+
+
+def test_criterion_logs_how_many_captions_have_no_image():
+    from fairseq.logging import metrics
+
+    outputs = [{"loss": 1.0, "violations": 2, "sample_size": 2, "nsentences": 3}, {"sample_size": 0, "nsentences": 2}]
+    with metrics.aggregate(new_root=True) as scores:
+        HardestNegativeTripletCriterion.reduce_metrics(outputs)
+    assert scores.get_smoothed_values()["absent"] == 3

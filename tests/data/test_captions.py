@@ -5,9 +5,14 @@ import pytest
 import torch
 from conftest import write_store
 from fairseq.data import data_utils
+from PIL import Image
 
 from visual_grounding.data.captions import CaptionDataset, load_captions
+from visual_grounding.data.complete_batches import CompleteBatches
 from visual_grounding.errors import InputError
+from visual_grounding.features.backbones import Preprocessing
+from visual_grounding.features.images import open_images
+from visual_grounding.features.pixels import PixelSource
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.text.words import Vocabulary, WordTokenizer
 
@@ -59,3 +64,30 @@ def test_load_captions_refuses_images_that_the_store_does_not_have(store, tmp_pa
     (tmp_path / "train.tsv").write_text("image9.jpg\ta\nimage1.jpg\tb\nimage9.jpg\tc\nimage8.jpg\td\n")
     with pytest.raises(InputError, match=r"2 keys aren't, the first 'image8.jpg' \(the store has 5 images"):
         load_captions(tmp_path / "train.tsv", store)
+
+
+def test_pictures_are_framed_anew_every_epoch_and_alike_in_any_batch(tmp_path):
+    for name in "abc":
+        pixels = np.random.default_rng(ord(name)).integers(0, 256, (12, 12, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{name}.png")
+    (tmp_path / "train.tsv").write_text("b.png\ta\nc.png\tb\nb.png\ta b\n")
+    source = PixelSource(open_images(tmp_path), Preprocessing(8, 8), str(tmp_path))
+    captions, rows = load_captions(tmp_path / "train.tsv", source)
+    tokenizer = WordTokenizer(Vocabulary(["a", "b"]))
+    dataset = CompleteBatches(CaptionDataset(captions, rows, source, tokenizer, framing_seed=1))
+
+    def pictures(*places: int) -> torch.Tensor:
+        return dataset.collater([dataset[place] for place in places])["net_input"]["pixels"]
+
+    first = pictures(0, 1, 2)
+    assert (first.shape, first.dtype) == ((3, 8, 8, 3), torch.uint8)
+    assert not torch.equal(first[0], first[2])  # one picture, two captions
+    assert torch.equal(pictures(2, 0), first[[2, 0]])
+    dataset.set_epoch(2)
+    assert not torch.equal(pictures(0, 1, 2), first)
+    dataset.set_epoch(1)
+    assert torch.equal(pictures(0, 1, 2), first)
+    whole = CaptionDataset(captions, rows, source, tokenizer)
+    batch = whole.collater([whole[0], whole[2]])
+    assert torch.equal(*batch["net_input"]["pixels"]) and batch["image_rows"].tolist() == [1, 1]
+    np.testing.assert_array_equal(batch["net_input"]["pixels"][0], source.gather(np.array([1]))[0][0])

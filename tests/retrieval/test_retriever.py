@@ -74,11 +74,11 @@ def test_retriever_refuses_images_it_was_not_trained_on(retriever, shape, found)
         retriever.encode_images(features, torch.zeros(shape[:2], dtype=torch.bool))
 
 
-def test_retriever_module_works_where_fairseq_is_not_installed(retriever, sentences):
+def test_retriever_module_works_where_fairseq_and_torchvision_are_not_installed(retriever, sentences):
     import subprocess
 
     script = (
-        "import sys; sys.modules['fairseq'] = None\n"
+        "import sys; sys.modules['fairseq'] = sys.modules['torchvision'] = None\n"
         "from visual_grounding.retrieval.retriever import Retriever\n"
         f"print(tuple(Retriever.load({str(retriever.folder)!r}).encode_text(['w1 w2']).shape))"
     )

@@ -19,10 +19,11 @@ from visual_grounding.tasks.image_text_matching import ImageTextMatchingConfig, 
 @pytest.fixture
 def config(tmp_path):
     write_store(tmp_path / "store", np.random.default_rng(0).normal(size=(9, 1, 4)))
-    words = list("abcdefghijkl")  # so many that no two captions have the same: a tie would be decided by rounding
+    words = list("abcdefghijklmnopqrstuvwxyz")
     (tmp_path / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
     rng = np.random.default_rng(1)
-    lines = [f"image{number % 8}.jpg\t{' '.join(rng.choice(words, 3))}\n" for number in range(21)]
+    # No two captions have the same words: their order doesn't count in a bag, and rounding would break the tie.
+    lines = [f"image{number % 8}.jpg\t{words[number]} {' '.join(rng.choice(words, 2))}\n" for number in range(21)]
     (tmp_path / "valid.tsv").write_text("".join(lines))
     return ImageTextMatchingConfig(data=str(tmp_path), image_features=str(tmp_path / "store"), text_encoder="bag")
 

@@ -4,7 +4,8 @@
   visual-grounding export --dual-encoder openai/clip-vit-base-patch32 --out retriever
 
 --data is the folder that the retriever was trained on (made by `prepare`): its dict.txt goes along. A retriever with a
-pretrained text encoder doesn't need it; that encoder's configuration and tokenizer go along instead.
+pretrained text encoder doesn't need it; that encoder's configuration and tokenizer go along instead. A network that was
+trained along (--image-folder) goes along too.
 
 --dual-encoder makes a retriever of a pretrained CLIP, SigLIP or SigLIP 2 without any training, and needs no fairseq.
 Its images are a store made by `extract --backbone clip:NAME --pool own` with the same NAME or folder.
@@ -45,7 +46,7 @@ def _checkpoint(args: argparse.Namespace) -> None:
     from ..errors import InputError
     from ..modules.joint_embedding import WORD_ENCODERS, JointEmbedding, config_of_state
     from ..modules.sentence_encoders import build_pretrained_encoder
-    from ..retrieval.retriever import load_weights, save_retriever
+    from ..retrieval.retriever import load_weights, save_retriever, split_image_network
     from ..storage.artefact import sha256_of_file
     from ..storage.checkpoints import load_checkpoint
     from ..storage.signature import signature
@@ -61,7 +62,8 @@ def _checkpoint(args: argparse.Namespace) -> None:
             "Only retrievers are exported."
         )
     prefix = "embedding."
-    state = {name.removeprefix(prefix): weight.float() for name, weight in checkpoint["model"].items()}
+    weights, image_network = split_image_network(checkpoint["model"])
+    state = {name.removeprefix(prefix): weight.float() for name, weight in weights.items()}
     config = config_of_state(state, choices)
     name = choices["text_encoder"]
     if name in WORD_ENCODERS:
@@ -80,5 +82,6 @@ def _checkpoint(args: argparse.Namespace) -> None:
         tokenizer = PretrainedTokenizer(name)
     load_weights(embedding, state, str(args.checkpoint))
     trained = signature("retriever", text=config.text_encoder, checkpoint=sha256_of_file(args.checkpoint)[:8])
-    save_retriever(args.out, embedding, tokenizer, trained)
-    print(f"{args.out}: {config.text_encoder} text encoder, joint size {config.joint_size}\n{trained}")
+    save_retriever(args.out, embedding, tokenizer, trained, image_network)
+    network = "" if image_network is None else f", {image_network.name} trained along"
+    print(f"{args.out}: {config.text_encoder} text encoder, joint size {config.joint_size}{network}\n{trained}")

@@ -2,10 +2,14 @@
 
   visual-grounding index --retriever retriever --image-features features/f30k --out index
   visual-grounding index --retriever retriever --image-features features/large --kind pq --out index-large
+  visual-grounding index --retriever retriever --images flickr30k/ --out index
 
 Kinds: exact, by torch, on the CPU or a GPU; flat, the same by faiss; ivf, by faiss, looks into the nearest of many
 lists of images; pq, likewise, with short codes instead of vectors in memory. ivf and pq may miss images: `retrieve`
 says how many. All score what they found exactly. faiss: pip install 'visual_grounding[cpu]', or [gpu].
+
+--images is for a retriever that was trained with its image network (--image-folder): it needs no features. Keys are
+those that `extract` gives the same images, so a feature store of them fits the image ids.
 """
 
 import argparse
@@ -15,10 +19,12 @@ from pathlib import Path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     parser.add_argument("--retriever", type=Path, required=True, metavar="DIR", help="made by `export`")
-    parser.add_argument("--image-features", type=Path, required=True, metavar="DIR", help="feature store")
+    images = parser.add_mutually_exclusive_group(required=True)
+    images.add_argument("--image-features", type=Path, metavar="DIR", help="feature store")
+    images.add_argument("--images", metavar="SOURCE", help="the images themselves, as for `extract`")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="index to write")
     parser.add_argument("--device", help="cpu, cuda, cuda:1 … (default: cuda where there is one)")
-    parser.add_argument("--batch-size", type=int, default=256, help="images at a time (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, help="images at a time (default: 256, with --images 32)")
     parser.add_argument(
         "--shard-size", type=int, default=8192, help="images between two save points (default: %(default)s)"
     )
@@ -41,17 +47,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Build the index."""
+    import os
+
     from ..devices import choose_device
+    from ..errors import InputError
+    from ..features.images import open_images
+    from ..features.pixels import PixelSource
     from ..features.store import FeatureStore
     from ..retrieval.index import Index, build_index
     from ..retrieval.retriever import Retriever
 
     retriever = Retriever.load(args.retriever, str(choose_device(args.device)))
+    store: FeatureStore | PixelSource
+    if args.images is None:
+        store = FeatureStore(args.image_features)
+    elif retriever.image_network is None:
+        raise InputError(
+            f"--images needs a retriever that was trained with its image network, but {args.retriever} was trained on "
+            "features: give --image-features DIR."
+        )
+    else:
+        threads = len(os.sched_getaffinity(0))
+        store = PixelSource(open_images(args.images), retriever.image_network.preprocessing, args.images, threads)
+    batch_size = (256 if args.images is None else 32) if args.batch_size is None else args.batch_size
     build_index(
         retriever,
-        FeatureStore(args.image_features),
+        store,
         args.out,
-        args.batch_size,
+        batch_size,
         args.shard_size,
         args.kind,
         args.lists,
@@ -61,4 +84,5 @@ def run(args: argparse.Namespace) -> None:
     index = Index(args.out)
     print(f"{args.out}: {len(index)} images\n{index.signature}")
     if index.absent:
-        print(f"{index.absent} of {len(index)} images have no features; they are never retrieved.")
+        why = "have no features" if args.images is None else "can't be read"
+        print(f"{index.absent} of {len(index)} images {why}; they are never retrieved.")

@@ -63,11 +63,14 @@ class HardestNegativeTripletCriterion(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Log the mean loss, and the fraction of pairs that still lose against a negative."""
+        """Log the mean loss, the fraction of pairs that still lose against a negative, and how many have no image."""
         pairs = sum(int(output.get("sample_size", 0)) for output in logging_outputs)
         for name in ("loss", "violations"):
             total = float(sum(output.get(name, 0) for output in logging_outputs))
             metrics.log_scalar(name, total / max(pairs, 1), pairs, round=4)
+        absent = sum(int(output.get("nsentences", 0)) for output in logging_outputs) - pairs
+        if absent > 0:  # unreadable pictures, or images without features
+            metrics.log_scalar_sum("absent", absent)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

@@ -9,6 +9,7 @@ import torch
 from fairseq.data import FairseqDataset
 
 from ..errors import InputError
+from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
 from ..text.lines import read_captions
 
@@ -22,15 +23,21 @@ class Tokenizer(Protocol):
         """Numbers of each sentence, and how many sentences were cut."""
 
 
-def load_captions(path: str | Path, store: FeatureStore) -> tuple[list[str], np.ndarray]:
-    """Captions of a split and the store's row of each one's image.
+def load_captions(path: str | Path, store: FeatureStore | PixelSource) -> tuple[list[str], np.ndarray]:
+    """Captions of a split and the row of each one's image in a feature store, or among the images themselves.
 
     Raises:
-        InputError: as `read_captions`, or an image that the store doesn't have.
+        InputError: as `read_captions`, or an image that isn't there.
     """
     captions = read_captions(path)
     rows = store.rows_of(key for key, _ in captions)
     missing = sorted({key for key, _ in captions} - rows.keys())
+    if missing and isinstance(store, PixelSource):
+        raise InputError(
+            f"every image of {path} should be in {store.folder}, but {len(missing)} keys aren't, the first "
+            f"{missing[0]!r} (there are {len(store)} images, the first {next(store.keys(), '')!r}). Give the source "
+            "with the images of all splits as --image-folder."
+        )
     if missing:
         raise InputError(
             f"every image of {path} should be in feature store {store.folder}, but {len(missing)} keys aren't, the "
@@ -51,11 +58,12 @@ def pad_sequences(sequences: Sequence[Sequence[int]], pad: int) -> torch.Tensor:
 
 
 class CaptionDataset(FairseqDataset):
-    """One item a caption; its image's features are looked up when a batch is collated.
+    """One item a caption; its image's features, or its pixels, are looked up when a batch is collated.
 
     Batch keys:
         id: (B,);  image_rows: (B,) row of each caption's image: equal rows are never each other's negatives
-        net_input: tokens (B, T), token_padding_mask (B, T), features (B, R, F) float32, feature_padding_mask (B, R)
+        net_input: tokens (B, T), token_padding_mask (B, T), features (B, R, F) float32, feature_padding_mask (B, R);
+            from a `PixelSource` pixels (B, H, W, 3) uint8 instead of features, and R = 1
 
     Args:
         captions: the sentences.
@@ -63,6 +71,7 @@ class CaptionDataset(FairseqDataset):
         store: the images.
         tokenizer: sentences to numbers.
         shuffle: a new random order every epoch, so that hardest negatives come from ever new batches.
+        framing_seed: of the random parts of pictures that are shown, new ones every epoch; None for the whole picture.
 
     Attributes:
         truncated: captions cut at the encoder's limit.
@@ -72,9 +81,10 @@ class CaptionDataset(FairseqDataset):
         self,
         captions: list[str],
         image_rows: np.ndarray,
-        store: FeatureStore,
+        store: FeatureStore | PixelSource,
         tokenizer: Tokenizer,
         shuffle: bool = False,
+        framing_seed: int | None = None,
     ) -> None:
         super().__init__()
         encoded, self.truncated = tokenizer.encode(captions)
@@ -84,6 +94,12 @@ class CaptionDataset(FairseqDataset):
         self.store = store
         self.pad = tokenizer.pad
         self.shuffle = shuffle
+        self.framing_seed = framing_seed
+        self.epoch = 1
+
+    def set_epoch(self, epoch: int) -> None:
+        """fairseq says which epoch begins."""
+        self.epoch = epoch
 
     def __len__(self) -> int:
         return len(self.image_rows)
@@ -123,7 +139,7 @@ class CaptionDataset(FairseqDataset):
         if not samples:
             return {}
         image_rows = np.array([sample["image_row"] for sample in samples])
-        features, padding_mask = self.store.gather(image_rows)  # (B, R, F), (B, R)
+        images, padding_mask = self._images([sample["id"] for sample in samples], image_rows)
         lengths = torch.tensor([len(sample["tokens"]) for sample in samples])
         tokens = pad_sequences([sample["tokens"] for sample in samples], self.pad)  # (B, T)
         return {
@@ -134,7 +150,22 @@ class CaptionDataset(FairseqDataset):
             "net_input": {
                 "tokens": tokens,
                 "token_padding_mask": torch.arange(tokens.shape[1]) >= lengths.unsqueeze(1),
-                "features": torch.from_numpy(features.astype(np.float32)),
+                **images,
                 "feature_padding_mask": torch.from_numpy(padding_mask),
             },
         }
+
+    def _images(self, ids: list[int], rows: np.ndarray) -> tuple[dict[str, torch.Tensor], np.ndarray]:
+        """Features or pixels of a batch.
+
+        Shapes:
+            rows: (B,)
+            returns: {"features": (B, R, F)} or {"pixels": (B, H, W, 3)}; padding mask (B, R)
+        """
+        if isinstance(self.store, PixelSource):
+            seed = self.framing_seed
+            draws = None if seed is None else [np.random.default_rng([seed, self.epoch, number]) for number in ids]
+            pixels, padding_mask = self.store.gather(rows, draws)
+            return {"pixels": torch.from_numpy(pixels)}, padding_mask
+        features, padding_mask = self.store.gather(rows)
+        return {"features": torch.from_numpy(features.astype(np.float32))}, padding_mask

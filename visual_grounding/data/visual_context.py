@@ -31,7 +31,9 @@ class VisualContextConfig(FairseqDataclass):
             "help": "folder with one table of image ids a split: DIR/<split>; as many, colon-separated, as data paths"
         },
     )
-    images_per_sentence: int = field(default=0, metadata={"help": "use the best N of the retrieved images; 0 for all"})
+    images_per_sentence: int = field(
+        default=0, metadata={"help": "use the best N of the retrieved images; 0 for all (8 with --retriever)"}
+    )
     image_order: ChoiceEnum(IMAGE_ORDERS) = field(  # type: ignore[valid-type]
         default="congruent",
         metadata={"help": "give each sentence its own images, those of another sentence, or none"},

@@ -1,8 +1,10 @@
 """`--arch visual_semantic_embedding`: the retriever of VA §2.1, wired from `modules/joint_embedding.py`."""
 
+import logging
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Optional
 
+import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel, register_model
 from omegaconf import II
@@ -13,8 +15,14 @@ from ..modules.joint_embedding import PRETRAINED, TRAINING_CHOICES, WORD_ENCODER
 from ..modules.sentence_encoders import load_pretrained_encoder
 from ..storage.checkpoints import check_weights_fit
 
+if TYPE_CHECKING:  # it imports torchvision, which features don't need
+    from ..features.image_network import ImageNetwork
+
+logger = logging.getLogger(__name__)
+
 # A frozen encoder gives the same vector every epoch: 1.5 kB a sentence for 384 numbers, against most of the time.
 REMEMBERED_SENTENCES = 1_000_000
+FREEZE_EPOCHS = 8  # VA's retriever
 
 
 @dataclass
@@ -34,6 +42,13 @@ class VisualSemanticEmbeddingConfig(FairseqDataclass):
         },
     )
     text_encoder_freeze: bool = field(default=False, metadata={"help": "keep a pretrained text encoder as it is"})
+    image_backbone_freeze_epochs: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "epochs before the network of --image-folder begins to learn (default: 8, as in the paper's "
+            "retriever; 0 where it begins with random numbers)"
+        },
+    )
     text_encoder: str = II("task.text_encoder")
 
 
@@ -44,29 +59,43 @@ class VisualSemanticEmbeddingModel(BaseFairseqModel):
     Shapes:
         tokens: (B, T);  token_padding_mask: (B, T)
         features: (B, R, F);  feature_padding_mask: (B, R), True = absent
+        pixels: (B, H, W, 3) uint8, instead of features, where the image network is trained along; the mask has R = 1
         returns: text (B, D), images (B, D)
+
+    Args:
+        embedding: both towers.
+        image_network: pixels to features, with `--image-folder`.
+        freeze_epochs: epochs before that network learns.
     """
 
-    def __init__(self, embedding: JointEmbedding) -> None:
+    def __init__(
+        self, embedding: JointEmbedding, image_network: Optional["ImageNetwork"] = None, freeze_epochs: int = 0
+    ) -> None:
         super().__init__()
         self.embedding = embedding
+        self.image_network = image_network
+        self.freeze_epochs = freeze_epochs
 
     @classmethod
     def build_model(cls, cfg: VisualSemanticEmbeddingConfig, task: Any) -> "VisualSemanticEmbeddingModel":
         """Build for the task's vocabulary and images.
 
         Raises:
-            InputError: a pretrained text encoder can't be loaded, or there is none to freeze.
+            InputError: a pretrained encoder can't be loaded, or there is none to freeze.
         """
         words = cfg.text_encoder in WORD_ENCODERS
         if words and cfg.text_encoder_freeze:
             raise InputError(
                 f"--text-encoder-freeze needs a pretrained --text-encoder, but it is {cfg.text_encoder!r}."
             )
+        network = task.take_image_network()
+        regions, size = (
+            network.map_shape() if network else (task.image_store.num_regions, task.image_store.feature_size)
+        )
         config = JointEmbeddingConfig(
             text_encoder=cfg.text_encoder if words else PRETRAINED,
-            image_pooling="linear" if task.image_store.num_regions == 1 else "weldon",
-            image_feature_size=task.image_store.feature_size,
+            image_pooling="linear" if regions == 1 else "weldon",
+            image_feature_size=size,
             joint_size=cfg.joint_size,
             vocabulary_size=len(task.vocabulary) if words else 0,
             **{name: getattr(cfg, name) for name in TRAINING_CHOICES},
@@ -74,18 +103,46 @@ class VisualSemanticEmbeddingModel(BaseFairseqModel):
         embedding = JointEmbedding(config, None if words else load_pretrained_encoder(cfg.text_encoder))
         if cfg.text_encoder_freeze:
             embedding.text.encoder.remember_sentences(REMEMBERED_SENTENCES)
-        return cls(embedding)
+        freeze_epochs = cfg.image_backbone_freeze_epochs
+        if network is None:
+            if freeze_epochs is not None:
+                raise InputError("--image-backbone-freeze-epochs needs a network that is trained: give --image-folder.")
+            return cls(embedding)
+        if freeze_epochs is None:
+            freeze_epochs = FREEZE_EPOCHS if network.pretrained else 0
+        return cls(embedding, network, freeze_epochs)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """The image network learns from the epoch after `--image-backbone-freeze-epochs` on."""
+        if self.image_network is None:
+            return
+        self.image_network.freeze(epoch <= self.freeze_epochs)
+        if self.image_network.frozen:
+            several = torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+            logger.info(
+                f"{self.image_network.name} is frozen up to epoch {self.freeze_epochs} "
+                "(--image-backbone-freeze-epochs)"
+                + ("; several processes need --ddp-backend legacy_ddp meanwhile" if several else "")
+            )
 
     def forward(
-        self, tokens: Tensor, token_padding_mask: Tensor, features: Tensor, feature_padding_mask: Tensor
+        self,
+        tokens: Tensor,
+        token_padding_mask: Tensor,
+        features: Optional[Tensor] = None,
+        feature_padding_mask: Optional[Tensor] = None,
+        pixels: Optional[Tensor] = None,
     ) -> tuple[Tensor, Tensor]:
         """Embed a batch of pairs.
 
         Shapes:
             tokens: (B, T);  token_padding_mask: (B, T)
-            features: (B, R, F);  feature_padding_mask: (B, R)
+            features: (B, R, F);  feature_padding_mask: (B, R);  pixels: (B, H, W, 3)
             returns: text (B, D), images (B, D)
         """
+        if self.image_network is not None and feature_padding_mask is not None:
+            features = self.image_network(pixels)
+            feature_padding_mask = feature_padding_mask.expand(-1, features.shape[1])  # (B, 1) -> (B, R)
         return self.embedding(tokens, token_padding_mask, features, feature_padding_mask)
 
     def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True, **kwargs: Any) -> Any:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from ..storage.artefact import check_whole, open_array
+from ..storage.ranks import this_rank
 from ..storage.shards import ShardedArtefact
 from ..storage.signature import signature
 from ..text.lines import sha256_of_lines
@@ -84,7 +85,7 @@ def retrieve_dense(
     if excluded is not None and exclude_keys is not None:
         counts["unknown_excluded"] = sum(bool(key) and int(row) == NO_IMAGE for key, row in zip(exclude_keys, excluded))
     recall: dict[str, Any] = {}
-    if index.approximate:
+    if index.approximate and this_rank().leads:
         ids = open_array(artefact.files / "ids.npy", (len(sentences), images_per_sentence), "int32")
         recall = {"recall": recall_of_table(retriever, index, sentences, ids, excluded)}
     artefact.publish(

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
 from ..storage.artefact import open_array, read_keys, read_meta
 from ..storage.ranks import this_rank
@@ -166,7 +167,7 @@ def check_at_least_one(**flags: int) -> None:
 
 def build_index(
     retriever: Retriever,
-    store: FeatureStore,
+    store: FeatureStore | PixelSource,
     out: Path,
     batch_size: int = 256,
     shard_size: int = 8192,
@@ -175,7 +176,7 @@ def build_index(
     code_bytes: int | None = None,
     faiss_shard_size: int | None = None,
 ) -> None:
-    """Embed every image of a store, shard by shard, and build faiss's files; continues where it was interrupted.
+    """Embed every image of a store, or from its pixels, and build faiss's files; continues where it was interrupted.
 
     Args:
         retriever: what embeds.

@@ -1,9 +1,10 @@
 """A trained retriever: sentences and images to unit vectors of one space. Needs torch (and transformers where its text
 encoder is a pretrained one), not fairseq.
 
-The folder is self-contained: `config.json` (architecture and signature), `model.safetensors` (all weights), and the
-tokenizer's files: `dict.txt`, or `text_encoder/` with the configuration and tokenizer of a pretrained encoder or of a
-dual encoder's text tower.
+The folder is self-contained: `config.json` (architecture and signature), `model.safetensors` (all weights, those of an
+image network that was trained along included, which say themselves what network it is), and the tokenizer's files:
+`dict.txt`, or `text_encoder/` with the configuration and tokenizer of a pretrained encoder or of a dual encoder's text
+tower.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file, save
@@ -26,7 +27,12 @@ from ..text.pretrained_tokenizer import PretrainedTokenizer
 from ..text.words import DICTIONARY, SPECIAL_SYMBOLS, Vocabulary, WordTokenizer
 from .retriever_files import CONFIG, RETRIEVER, TEXT_ENCODER, VERSION, WEIGHTS
 
+if TYPE_CHECKING:  # it imports torchvision, which other retrievers don't need
+    from ..features.image_network import ImageNetwork
+    from ..features.pixels import PixelSource
+
 _MOST_LAYERS, _LARGEST_SIZE = 100, 2**24
+IMAGE_NETWORK = "image_network."  # begins the names of the weights of a network that was trained along
 
 
 class Retriever:
@@ -38,10 +44,20 @@ class Retriever:
         signature: how it was trained.
         sha256: digest of its files: its identity. Others in its folder, a README say, don't count.
         max_tokens: longer sentences are cut here.
+        image_network: trained with it, where it takes pixels instead of features.
     """
 
-    def __init__(self, folder: Path, embedding: Any, tokenizer: Any, signature: str, device: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        embedding: Any,
+        tokenizer: Any,
+        signature: str,
+        device: str,
+        image_network: "ImageNetwork | None" = None,
+    ) -> None:
         self.folder = folder
+        self.image_network = None if image_network is None else image_network.to(device).eval()
         self.embedding = embedding.to(device).eval()
         self.tokenizer = tokenizer
         self.signature = signature
@@ -90,14 +106,15 @@ class Retriever:
                     f"this retriever was trained with, but has {len(vocabulary.words)}. Export it again."
                 )
             tokenizer = WordTokenizer(vocabulary)
+        state, network = split_image_network(weights)
         with torch.device("meta"):  # claims no memory: sizes that don't belong to the weights are refused first
             planned = _build_embedding(config, folder)
-        load_weights(planned, weights, str(folder / WEIGHTS), assign=True)
+        load_weights(planned, state, str(folder / WEIGHTS), assign=True)
         embedding = _build_embedding(config, folder)
-        load_weights(embedding, weights, str(folder / WEIGHTS))
-        return cls(folder, embedding, tokenizer, description["signature"], device)
+        load_weights(embedding, state, str(folder / WEIGHTS))
+        return cls(folder, embedding, tokenizer, description["signature"], device, network)
 
-    def check_store(self, store: FeatureStore) -> None:
+    def check_store(self, store: "FeatureStore | PixelSource") -> None:
         """Refuse a store that this retriever's images can't be; what only its size tells shows when they are encoded.
 
         Raises:
@@ -143,13 +160,25 @@ class Retriever:
         """Unit vectors of images; 0 for one without a region.
 
         Shapes:
-            features: (I, R, F);  padding_mask: (I, R), True = absent
+            features: (I, R, F), or pixels (I, H, W, 3) uint8 where the retriever has an image network
+            padding_mask: (I, R), for pixels (I, 1), True = absent
             returns: (I, D) float32, on the CPU
 
         Raises:
-            InputError: features of another size than the retriever was trained on.
+            InputError: features of another size than the retriever was trained on, or pixels where it takes features.
         """
         config = self.embedding.config
+        pixels = features.dtype == torch.uint8
+        if pixels != (self.image_network is not None):
+            raise InputError(
+                f"retriever {self.folder} was trained on features, so give --image-features DIR, not --images."
+                if pixels
+                else f"retriever {self.folder} was trained with its image network, so give the images themselves, not "
+                "features: --images SOURCE."
+            )
+        if self.image_network is not None:
+            features = self.image_network(features.to(self.device))
+            padding_mask = padding_mask.expand(-1, features.shape[1])
         several = features.shape[1] > 1
         if features.shape[2] != config.image_feature_size or several != (config.image_pooling == "weldon"):
             regions = "several regions" if config.image_pooling == "weldon" else "1 region"
@@ -254,7 +283,24 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     return weights
 
 
-def save_retriever(folder: Path, embedding: JointEmbedding, tokenizer: Any, signature: str) -> None:
+def split_image_network(state: dict[str, Tensor]) -> "tuple[dict[str, Tensor], ImageNetwork | None]":
+    """Take the image network, if there is one, out of a retriever's weights.
+
+    Raises:
+        InputError: its weights don't fit.
+    """
+    own = {name.removeprefix(IMAGE_NETWORK): state[name] for name in state if name.startswith(IMAGE_NETWORK)}
+    rest = {name: weight for name, weight in state.items() if not name.startswith(IMAGE_NETWORK)}
+    if not own:
+        return rest, None
+    from ..features.image_network import restore_image_network
+
+    return rest, restore_image_network(own)
+
+
+def save_retriever(
+    folder: Path, embedding: JointEmbedding, tokenizer: Any, signature: str, image_network: "ImageNetwork | None" = None
+) -> None:
     """Write a retriever's folder; `config.json` comes last, so an interrupted export isn't mistaken for a whole one.
 
     Raises:
@@ -269,6 +315,9 @@ def save_retriever(folder: Path, embedding: JointEmbedding, tokenizer: Any, sign
         else:
             tokenizer.save(folder)
         weights = {name: weight.contiguous() for name, weight in embedding.state_dict().items()}
+        if image_network is not None:
+            own = image_network.state_dict()
+            weights |= {IMAGE_NETWORK + name: weight.contiguous() for name, weight in own.items()}
         (folder / WEIGHTS).write_bytes(save(weights))  # safetensors' own save_file would let only the owner read it
         description = {
             "format": RETRIEVER,

@@ -2,28 +2,38 @@
 
 Its validation scores are those of retrieval over the *whole* split (every caption against every image), so that
 `--best-checkpoint-metric recall_sum --maximize-best-checkpoint-metric` keeps the best retriever.
+
+With `--image-folder` instead of `--image-features` the network that sees the pictures is trained along: in training
+random parts of them, mirrored half of the time; in validation as the network prescribes. A picture that can't be read
+is absent. Assumption: VA doesn't say how its pictures are framed; of the works here VOK frames them so.
 """
 
 import logging
 import os
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.logging.meters import Meter
 from fairseq.tasks import FairseqTask, register_task
+from omegaconf import II
 from torch import Tensor
 
 from ..data.captions import CaptionDataset, load_captions
 from ..data.complete_batches import CompleteBatches
 from ..errors import InputError
+from ..features.images import open_images
+from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
 from ..modules.joint_embedding import WORD_ENCODERS
 from ..retrieval.recall import DIRECTIONS, RECALL_AT, recall_summary
 from ..text.pretrained_tokenizer import PretrainedTokenizer
 from ..text.words import DICTIONARY, Vocabulary, WordTokenizer
+
+if TYPE_CHECKING:  # it imports torchvision, which features don't need
+    from ..features.image_network import ImageNetwork
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +52,22 @@ class ImageTextMatchingConfig(FairseqDataclass):
     image_features: Optional[str] = field(
         default=None, metadata={"help": "feature store with the images of all splits"}
     )
+    image_folder: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "instead of --image-features: the pictures of all splits (a folder, tar or list, as for "
+            "`visual-grounding extract`), whose network is trained with the retriever"
+        },
+    )
+    image_backbone: str = field(default="resnet152", metadata={"help": "network for --image-folder"})
+    image_backbone_weights: Optional[str] = field(
+        default=None,
+        metadata={"help": "its weights to begin with: a name, a file, or none for random numbers (default: its best)"},
+    )
+    image_size: Optional[int] = field(
+        default=None, metadata={"help": "side of the square that this network sees, in pixels (default: its own)"}
+    )
+    seed: int = II("common.seed")
     text_encoder: str = field(
         default="sru",
         metadata={"help": "`sru`, `bag` (mean of learned word vectors), or a pretrained encoder: hub name or folder"},
@@ -89,7 +115,7 @@ class ImageTextMatchingTask(FairseqTask):
 
     Attributes:
         tokenizer: sentences to numbers, for the text encoder of `--text-encoder`.
-        image_store: the images.
+        image_store: the features of the images, or with `--image-folder` their pixels.
 
     Raises:
         InputError: data, feature store or text encoder can't be loaded.
@@ -101,10 +127,18 @@ class ImageTextMatchingTask(FairseqTask):
 
     def __init__(self, cfg: ImageTextMatchingConfig) -> None:
         super().__init__(cfg)
-        if not cfg.data or not cfg.image_features:
-            raise InputError("--task image_text_matching needs a data folder and --image-features DIR.")
+        if not cfg.data or not (cfg.image_features or cfg.image_folder):
+            raise InputError(
+                "--task image_text_matching needs a data folder and --image-features DIR (or --image-folder SOURCE)."
+            )
+        if cfg.image_features and cfg.image_folder:
+            raise InputError(
+                f"--image-features and --image-folder exclude each other, but both are given ({cfg.image_features}, "
+                f"{cfg.image_folder})."
+            )
         self.data = cfg.data
-        self.image_store = FeatureStore(cfg.image_features)
+        self._image_network: Optional[ImageNetwork] = None  # the next model's
+        self.image_store = FeatureStore(cfg.image_features) if cfg.image_features else self._open_pictures()
         self.vocabulary: Optional[Vocabulary] = None
         if cfg.text_encoder in WORD_ENCODERS:
             path = os.path.join(cfg.data, DICTIONARY)
@@ -123,10 +157,27 @@ class ImageTextMatchingTask(FairseqTask):
         """Build the task; what fairseq adds when it loads a checkpoint says nothing here."""
         return cls(cfg)
 
-    @property
-    def image_feature_size(self) -> int:
-        """F of the feature store."""
-        return self.image_store.feature_size
+    def _open_pictures(self) -> PixelSource:
+        self._image_network = self._build_image_network()
+        source = str(self.cfg.image_folder)
+        return PixelSource(open_images(source), self._image_network.preprocessing, source)
+
+    def _build_image_network(self) -> "ImageNetwork":
+        from ..features.image_network import build_image_network
+
+        return build_image_network(self.cfg.image_backbone, self.cfg.image_backbone_weights, self.cfg.image_size)
+
+    def take_image_network(self) -> Optional["ImageNetwork"]:
+        """A network of its own for every model that is built; None with `--image-features`."""
+        if isinstance(self.image_store, FeatureStore):
+            return None
+        network, self._image_network = self._image_network or self._build_image_network(), None
+        return network
+
+    def begin_epoch(self, epoch: int, model: Any) -> None:
+        """Tell a model that wants to know."""
+        if hasattr(model, "begin_epoch"):
+            model.begin_epoch(epoch)
 
     def load_dataset(self, split: str, **kwargs: Any) -> None:
         """Load `<split>.tsv`.
@@ -138,7 +189,8 @@ class ImageTextMatchingTask(FairseqTask):
         if not os.path.isfile(path):
             raise InputError(f"{path} is missing. Make it with: visual-grounding prepare … --out {self.data}")
         captions, rows = load_captions(path, self.image_store)
-        dataset = CaptionDataset(captions, rows, self.image_store, self.tokenizer, shuffle=split == "train")
+        seed = self.cfg.seed if split == "train" else None
+        dataset = CaptionDataset(captions, rows, self.image_store, self.tokenizer, split == "train", seed)
         if dataset.truncated:
             logger.warning(
                 f"{dataset.truncated} of {len(captions)} captions in {path} were cut at "

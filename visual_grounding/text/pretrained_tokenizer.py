@@ -1,13 +1,16 @@
 """The tokenizer that belongs to a pretrained text encoder, from a hub name or a local folder."""
 
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
 
-# Tokenizers that know no limit say 1e30; encoders such as RoBERTa's lose two positions to padding.
+# Tokenizers that know no limit say 1e30.
 _NO_LIMIT = 1_000_000
-_RESERVED_POSITIONS = 2
+_FEWEST_POSITIONS = 2  # those of the special tokens around a sentence
+# Encoders of these families count positions from the padding symbol's number + 1, and so have fewer of them for text.
+_POSITIONS_AFTER_PADDING = ("roberta", "camembert", "mpnet", "xmod", "data2vec-text", "ibert", "longformer", "luke")
 
 
 def load_pretrained(auto_class: Any, name: str, **options: Any) -> Any:
@@ -27,6 +30,21 @@ def load_pretrained(auto_class: Any, name: str, **options: Any) -> Any:
         ) from error
 
 
+def positions_of(config: Any) -> int:
+    """How many tokens an encoder has positions for, the special ones included.
+
+    >>> from types import SimpleNamespace
+    >>> positions_of(SimpleNamespace(model_type="bert", max_position_embeddings=512, pad_token_id=0))
+    512
+    >>> positions_of(SimpleNamespace(model_type="xlm-roberta", max_position_embeddings=514, pad_token_id=1))
+    512
+    """
+    positions = getattr(config, "max_position_embeddings", None) or _NO_LIMIT
+    if any(family in config.model_type for family in _POSITIONS_AFTER_PADDING):
+        positions -= (config.pad_token_id or 0) + 1
+    return positions
+
+
 class PretrainedTokenizer:
     """Sentences to numbers of word pieces, with the encoder's own special tokens around them.
 
@@ -35,27 +53,37 @@ class PretrainedTokenizer:
         max_tokens: the encoder's limit; longer sentences are cut here.
 
     Raises:
-        InputError: no tokenizer loads from `name`, or its limit isn't a number.
+        InputError: no tokenizer loads from `name`, its limit isn't a number, or its model isn't an encoder.
     """
 
     def __init__(self, name: str) -> None:
         from transformers import AutoConfig, AutoTokenizer
 
+        config = load_pretrained(AutoConfig, name)
+        if getattr(config, "is_encoder_decoder", False):
+            raise InputError(
+                f"text encoder {name!r} should be an encoder such as BERT or XLM-R, but is an encoder with a decoder "
+                f"({config.model_type})."
+            )
         self.tokenizer = load_pretrained(AutoTokenizer, name)
-        positions = getattr(load_pretrained(AutoConfig, name), "max_position_embeddings", _NO_LIMIT)
         limit = self.tokenizer.model_max_length
+        positions = getattr(config, "max_position_embeddings", None)
         for value, place in ((limit, "its tokenizer"), (positions, "its configuration")):
-            if not isinstance(value, int | float) or not value > _RESERVED_POSITIONS:
+            if value is not None and (not isinstance(value, int | float) or not value > _FEWEST_POSITIONS):
                 raise InputError(
                     f"text encoder {name!r} should say how many tokens a sentence may have, but {place} says {value!r}."
                 )
-        self.max_tokens = int(min(limit, positions) if limit < _NO_LIMIT else positions - _RESERVED_POSITIONS)
+        self.max_tokens = int(min(limit, positions_of(config)))
         self.pad: int = self.tokenizer.pad_token_id or 0
 
     def encode(self, texts: list[str]) -> tuple[list[list[int]], int]:
-        """Numbers of each sentence's pieces, and how many sentences were cut."""
+        """Numbers of each sentence's pieces, and how many sentences were cut.
+
+        A letter with its accent is one code point first (NFC): ä must be the same ä, whoever typed it.
+        """
         if not texts:
             return [], 0
+        texts = [unicodedata.normalize("NFC", text) for text in texts]
         full = self.tokenizer(texts, verbose=False)["input_ids"]
         too_long = [number for number, pieces in enumerate(full) if len(pieces) > self.max_tokens]
         for number in too_long:  # cut by the tokenizer, so that the closing special token stays

@@ -1,0 +1,139 @@
+"""An image network that is trained with the retriever: pixels to the places of its map (VA §2.1, its CNN)."""
+
+import json
+import re
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from .backbones import load_backbone
+
+RANDOM = "none"
+DESCRIPTION = "description"
+
+
+class ImageNetwork(nn.Module):
+    """A network without its head, with the preprocessing that it was trained with.
+
+    Its state says which network it is: `description` holds the name and the preprocessing as JSON in bytes, so that a
+    checkpoint needs neither flags nor pretrained weights to be read.
+
+    Args:
+        name: of the backbone.
+        network: (B, 3, H, W) -> (B, F, h, w).
+        preprocessing: of the backbone.
+        pretrained: batch normalisation keeps the statistics that it was trained with.
+
+    Shapes:
+        pixels: (B, H, W, 3) uint8
+        returns: (B, R, F), R = h·w, row by row from the top left
+    """
+
+    description: Tensor
+
+    def __init__(self, name: str, network: nn.Module, preprocessing: Any, pretrained: bool) -> None:
+        super().__init__()
+        self.name = name
+        self.network = network
+        self.preprocessing = preprocessing
+        self.pretrained = pretrained
+        self.frozen = False
+        text = json.dumps({"backbone": name, "preprocessing": asdict(preprocessing)}, sort_keys=True)
+        self.register_buffer(DESCRIPTION, torch.tensor(list(text.encode()), dtype=torch.uint8))
+
+    def freeze(self, frozen: bool) -> None:
+        """Stop or start learning."""
+        self.frozen = frozen
+        self.network.requires_grad_(not frozen)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> "ImageNetwork":
+        """Switch to training; what is frozen, and pretrained statistics of batch normalisation, stay as they are."""
+        super().train(mode)
+        if self.frozen:
+            self.network.eval()
+        elif self.pretrained:
+            # Assumption: the paper doesn't say; of the works here VOK trains its network so.
+            self._learn_statistics(False)
+        return self
+
+    def _learn_statistics(self, learn: bool) -> None:
+        for module in self.network.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.train(learn)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Run the network.
+
+        Shapes:
+            pixels: (B, H, W, 3) uint8
+            returns: (B, R, F)
+        """
+        images = self.preprocessing.normalise(pixels).to(next(self.network.parameters()).dtype)
+        alone = len(pixels) == 1 and self.network.training and not self.pretrained
+        if alone:  # the last batch of an epoch may have one caption: no statistics of one place
+            self._learn_statistics(False)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            regions = self.network(images).flatten(2).transpose(1, 2)  # (B, F, h, w) -> (B, R, F)
+        if alone:
+            self._learn_statistics(True)
+        return regions
+
+    @torch.inference_mode()
+    def map_shape(self) -> tuple[int, int]:
+        """R and F, by one blank image."""
+        training, side = self.training, self.preprocessing.crop
+        self.eval()
+        shape = self(torch.zeros(1, side, side, 3, dtype=torch.uint8, device=self.description.device)).shape
+        self.train(training)
+        return shape[1], shape[2]
+
+
+def build_image_network(name: str, weights: str | None, image_size: int | None) -> ImageNetwork:
+    """A network to be trained, from `load_backbone`.
+
+    Args:
+        name: of the backbone.
+        weights: as for `extract`; "none" for random numbers, whose batch normalisation then learns its statistics.
+        image_size: side of the square that it sees; None for its own.
+
+    Raises:
+        InputError: as `load_backbone`, or the network has nothing to learn.
+    """
+    if ":" in name:
+        raise InputError(f"--image-backbone should be a network of torchvision, such as resnet50, but is {name}.")
+    try:
+        backbone = load_backbone(name, weights, image_size)
+    except InputError as error:  # it names the flags of `extract`
+        message = re.sub(r"--(backbone|weights)\b", r"--image-\1", str(error))
+        raise InputError(message.replace("--image-weights", "--image-backbone-weights")) from error
+    # Random weights come with a fixed scale, for features in float16; training finds its own.
+    network = getattr(backbone.network, "network", backbone.network) if weights == RANDOM else backbone.network
+    if not any(True for _ in network.parameters()):
+        raise InputError(
+            f"--image-backbone {name} has no weights to learn. Use its features instead: visual-grounding extract "
+            f"--backbone {name} …, then --image-features DIR."
+        )
+    return ImageNetwork(name, network, backbone.preprocessing, pretrained=weights != RANDOM)
+
+
+def restore_image_network(state: dict[str, Tensor]) -> ImageNetwork:
+    """The network whose `state_dict` this is, in evaluation mode.
+
+    Raises:
+        InputError: it doesn't say which network it is, or the network doesn't fit it.
+    """
+    try:
+        said = json.loads(bytes(state[DESCRIPTION].tolist()))
+        network = build_image_network(said["backbone"], RANDOM, None)
+        network = ImageNetwork(
+            said["backbone"], network.network, replace(network.preprocessing, **said["preprocessing"]), True
+        )
+        network.load_state_dict({**state, DESCRIPTION: network.description})
+    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"the image network's weights can't be used: {reason}") from error
+    return network.eval()
