@@ -222,6 +222,24 @@ def test_file_system_without_locks_warns_one_process_and_refuses_ranks(
     assert make(tmp_path / "out").finished
 
 
+def test_folder_of_locks_is_made_again_when_it_vanishes_while_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, failed = os.mkdir, []
+
+    def removed_by_whoever_publishes(path: Path, *mode: int) -> None:
+        if Path(path).name == "locks" and len(failed) < 3:
+            failed.append(path)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        real(path, *mode)
+
+    monkeypatch.setattr(os, "mkdir", removed_by_whoever_publishes)
+    assert Writers.join(tmp_path / "out.partial", Rank(0, 1, "job")).still_holds()
+    assert len(failed) == 3
+    with pytest.raises(InputError, match=r"/proc/out\.partial can't be written: No such file or directory"):
+        make(Path("/proc/out"))
+
+
 def test_locks_are_asked_for_again_when_their_folder_was_removed_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

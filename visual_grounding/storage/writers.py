@@ -28,6 +28,7 @@ LOCKS = "locks"
 POLL_SECONDS = 0.2
 START_SECONDS = 600.0  # for a rank that hasn't appeared yet: it may load its network from a slow disk
 LEAVE_SECONDS = 120.0  # for ranks on other machines: NFS tells them of a new name after up to a minute
+_TRIES = 1000
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -131,7 +132,8 @@ class Writers:
                 self._said_waiting = True
                 print(f"rank {self.rank.number} waits for {_ranks(wanted)}.", file=sys.stderr)
             late = monotonic() - start > START_SECONDS
-            absent = {number for number in wanted - self.others() if late or self._path(number).exists()}
+            with self.alone("gate"):  # who joins makes its file and locks it inside
+                absent = {number for number in wanted - self.others() if late or self._path(number).exists()}
             absent &= waiting_for()  # it may have done its part, and left, since the first question
             if absent:
                 why = f"hasn't started for {START_SECONDS:.0f} s" if late else "ended before that"
@@ -180,11 +182,15 @@ def _alone(folder: Path, name: str) -> Iterator[None]:
 
 def _lock_in_place(folder: Path, name: str) -> int:
     """Lock a file that is still in its place afterwards: whoever publishes removes the whole folder."""
+    tries = 0
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             file = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o666)
-        except FileNotFoundError:  # removed in between
+        except FileNotFoundError:  # removed in between; or it can't be made at all
+            tries += 1
+            if tries == _TRIES:
+                raise
             continue
         try:
             _lock(file)
