@@ -26,7 +26,7 @@ MARGIN = 4  # candidates beyond k: so many equal images at the k-th place cost n
 _BLOCK = 16  # images of which only the maximum is looked at first
 _UNIT_ROUNDOFF = 2.0**-24
 _RESCORED = 2**18  # numbers of candidates in float64 at a time: they stay in the cache
-_CHUNK = {"cpu": 2048, "cuda": 131072}  # images at a time; a GPU wants few large products
+_CHUNK = {"cpu": 4096, "cuda": 131072}  # images at a time; a GPU wants few large products
 
 
 def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -122,19 +122,19 @@ class _Best:
         if len(query) > maxima.numel() // 8:  # images that become better and better
             self._join_chunk(similarity, start)
             return
-        columns = block.unsqueeze(1) + blocks * torch.arange(_BLOCK)  # (P, 16)
-        self._set_aside(query.unsqueeze(1).expand_as(columns), columns, similarity, last, start)
+        self._set_aside(query, block.unsqueeze(1) + blocks * torch.arange(_BLOCK), similarity, last, start)
         if images > blocks * _BLOCK:
             query, column = (similarity[:, blocks * _BLOCK :] > last).nonzero(as_tuple=True)
-            self._set_aside(query, column + blocks * _BLOCK, similarity, last, start)
+            self._set_aside(query, column.unsqueeze(1) + blocks * _BLOCK, similarity, last, start)
         if self._waiting > self.scores.numel() // 4:
             self.join()
 
-    def _set_aside(self, query: Tensor, column: Tensor, similarity: Tensor, last: Tensor, start: int) -> None:
-        scores = similarity.view(-1)[query * similarity.shape[1] + column]
-        better = scores > last[:, 0][query]
-        self._aside.append((query[better], column[better] + start, scores[better]))
-        self._waiting += len(self._aside[-1][0])
+    def _set_aside(self, query: Tensor, columns: Tensor, similarity: Tensor, last: Tensor, start: int) -> None:
+        """Shapes: query: (P,);  columns: (P, any);  similarity: (Q, n);  last: (Q, 1)."""
+        scores = similarity.view(-1).take((query * similarity.shape[1]).unsqueeze(1) + columns)
+        pair, place = (scores > last[query]).nonzero(as_tuple=True)  # (E,)
+        self._aside.append((query[pair], columns[pair, place] + start, scores[pair, place]))
+        self._waiting += len(pair)
 
     def _join_chunk(self, similarity: Tensor, start: int) -> None:
         scores, columns = _best_of_chunk(similarity, min(self.scores.shape[1], similarity.shape[1]))
