@@ -212,7 +212,7 @@ def test_every_model_gets_a_network_of_its_own(world, tiny):
             {"image_features": "store"},
             r"--image-features and --image-folder exclude each other, .* \(store, .*pictures",
         ),
-        ({"image_folder": "nowhere"}, "nowhere should be a folder, tar or .txt list of images, but doesn't exist"),
+        ({"image_folder": "nowhere"}, "nowhere should be a folder, a tar, a zip, .* but doesn't exist"),
         ({"image_backbone": "scattering", "image_size": 32, "image_backbone_weights": None}, "has no weights to learn"),
     ],
 )
