@@ -210,7 +210,7 @@ def test_everything_that_is_wrong_is_told_at_once(world, capsys):
     for message in (
         "meta.json should have text as 'keys_sha256', but has nothing",
         "should be UTF-8, but line 1 has byte 0xe9",
-        "should hold a image-ids, but there is no",
+        "should hold image ids, but there is no",
         "its config.json can't be used",
         "embeddings.npy should be a plain .npy array",
         "1 of 8 sampled pictures are unreadable",

@@ -126,6 +126,30 @@ def test_extract_prints_the_message_alone_and_returns_2(
     assert not (tmp_path / "store").exists()
 
 
+def test_extract_says_that_a_finished_store_was_left_as_it_is(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--images", images, "--backbone", "scattering", "--image-size", 32, "--out", tmp_path / "store"]
+    assert extract(*flags) == 0
+    assert "is there already" not in capsys.readouterr().err
+    (images / "0.jpg").write_bytes(
+        (images / "0.jpg").read_bytes()[::-1]
+    )  # as long as before: not noticed, so it says so
+    assert extract(*flags) == 0
+    assert (
+        "store is there already, made by the same choices from inputs of the same names and sizes: nothing was done"
+        in (capsys.readouterr().err)
+    )
+
+
+def test_extract_that_asks_for_too_much_memory_says_so(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--images", images, "--backbone", "scattering", "--image-size", 1_000_000, "--out", tmp_path / "store"]
+    assert extract(*flags) == 2
+    assert "not enough memory (can't allocate memory: you tried to allocate" in capsys.readouterr().err
+
+
 def test_extract_strictly_returns_2_and_names_the_first_unreadable_image(
     images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

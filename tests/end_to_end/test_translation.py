@@ -170,7 +170,7 @@ def test_two_processes_train_and_resume(tiny_translation, train_flags, tmp_path)
     [
         ({"--image-features": None}, "--image-ids and --image-features belong .*--image-features isn't given"),
         ({"--image-ids": None}, "--image-features and --image-ids belong together, but --image-ids isn't given"),
-        ({"--image-features": "{tmp}/nothing"}, "nothing should hold a feature-store, but there is no"),
+        ({"--image-features": "{tmp}/nothing"}, "nothing should hold a feature store, but .* visual-grounding extract"),
         ({"--image-ids": "{tmp}/ids"}, "train.en-de has 48 sentences, but image ids in .*train have 47 rows"),
         ({"--images-per-sentence": "3"}, "--images-per-sentence is 3, but .* has 2 images a sentence"),
         ({"--arch": "transformer_tiny"}, "TransformerModel .* takes text alone. Leave both flags out"),

@@ -438,7 +438,7 @@ def set_field(path: Path, **fields: Any) -> None:
         (
             "store/meta.json",
             lambda p: p.write_text("[1]"),
-            "meta.json should be the JSON description of a feature-store",
+            "meta.json should be the JSON description of a feature store",
         ),
         ("store/meta.json", lambda p: p.write_text("[" * 10**5), "meta.json should be the JSON description"),
         ("store/meta.json", lambda p: set_field(p, images=-20), "should have a count as 'images', but has -20."),

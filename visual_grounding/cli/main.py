@@ -63,6 +63,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"visual-grounding {verb}: {error}", file=sys.stderr)
         return 2
+    except (MemoryError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0].rpartition("Allocator: ")[2]
+        if isinstance(error, RuntimeError) and "can't allocate memory" not in reason:
+            raise
+        print(
+            f"visual-grounding {verb}: not enough memory{f' ({reason})' if reason else ''}. Ask for less at a time, "
+            "such as a smaller --batch-size or --image-size.",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
         again = "; run the same command again to continue" if verb in CONTINUING else ""
         print(f"visual-grounding {verb}: interrupted{again}", file=sys.stderr)

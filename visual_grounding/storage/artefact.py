@@ -15,6 +15,7 @@ from ..errors import InputError
 
 META = "meta.json"
 FORMAT_VERSION = 1
+_AGAIN = "Delete its folder, and run the command that makes it again."
 
 
 def sha256_of_file(path: str | Path) -> str:
@@ -51,6 +52,18 @@ def sync_folder(folder: Path) -> None:
         os.close(file)
 
 
+def _named(format: str) -> str:
+    """An artefact's kind as a person calls it."""
+    return {"feature-store": "a feature store", "image-ids": "image ids", "index": "an index"}.get(
+        format, f"a {format}"
+    )
+
+
+def _remedy(format: str, folder: Path) -> str:
+    verbs = {"feature-store": "extract", "image-ids": "retrieve", "index": "index"}
+    return f"Make it with: visual-grounding {verbs[format]} … --out {folder}" if format in verbs else "Make it again."
+
+
 def read_meta(folder: str | Path, expected_format: str, **fields: type | UnionType) -> dict[str, Any]:
     """Read `meta.json` of an artefact.
 
@@ -65,19 +78,24 @@ def read_meta(folder: str | Path, expected_format: str, **fields: type | UnionTy
     if not path.is_file():
         if folder.with_name(folder.name + ".partial").is_dir():
             raise InputError(
-                f"{folder} should hold a finished {expected_format}, but only {folder}.partial exists: the command "
+                f"{folder} should hold {_named(expected_format)}, but only {folder}.partial exists: the command "
                 "that writes it was interrupted. Run that command again; it continues where it stopped."
             )
-        raise InputError(f"{folder} should hold a {expected_format}, but there is no {path}.")
+        raise InputError(
+            f"{folder} should hold {_named(expected_format)}, but there is no {path}. "
+            + _remedy(expected_format, folder)
+        )
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
         found, version = meta["format"], meta["version"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
-            f"{path} should be the JSON description of a {expected_format}, but is broken: {error!r}."
+            f"{path} should be the JSON description of {_named(expected_format)}, but is broken: {error!r}. "
+            f"{_remedy(expected_format, folder)}"
         ) from error
     if found != expected_format:
-        raise InputError(f"{folder} should hold a {expected_format}, but {path} says that it is a {found}.")
+        wanted = _named(expected_format)
+        raise InputError(f"{folder} should hold {wanted}, but {path} says that it is {_named(found)}.")
     if version != FORMAT_VERSION:
         raise InputError(f"{path} has format version {version}, but this package reads version {FORMAT_VERSION}.")
     check_fields(path, meta, fields)
@@ -94,10 +112,7 @@ def check_fields(path: Path, content: dict[str, Any], fields: Mapping[str, type 
         if not _is_sound(content.get(name), kind):
             wanted = "a count" if kind is int else "a number" if kind is float else "a list" if kind is list else "text"
             held = repr(content[name])[:80] if name in content else "nothing"
-            raise InputError(
-                f"{path} should have {wanted} as {name!r}, but has {held}. Delete its folder, and run the "
-                "command that makes it again."
-            )
+            raise InputError(f"{path} should have {wanted} as {name!r}, but has {held}. {_AGAIN}")
 
 
 def _is_sound(value: Any, kind: type | UnionType) -> bool:
@@ -140,15 +155,19 @@ def open_array(path: Path, shape: tuple[int | None, ...], dtype: str) -> np.ndar
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
-        raise InputError(f"{path} is missing.") from error
+        raise InputError(f"{path} is missing. {_AGAIN}") from error
     except Exception as error:  # numpy fails in many ways on a broken header: it may claim more than any memory holds
-        raise InputError(f"{path} should be a plain .npy array, but can't be read: {_short(error)}.") from error
+        raise InputError(
+            f"{path} should be a plain .npy array, but can't be read: {_short(error)}. {_AGAIN}"
+        ) from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"{path} should be a plain .npy array, but is a {type(array).__name__}.")
     fits = array.ndim == len(shape) and all(want in (None, have) for want, have in zip(shape, array.shape))
     if not fits or array.dtype != np.dtype(dtype):
         wanted = "(" + ", ".join("any" if size is None else str(size) for size in shape) + ")"
-        raise InputError(f"{path} should be {dtype} of shape {wanted}, but is {array.dtype} of shape {array.shape}.")
+        raise InputError(
+            f"{path} should be {dtype} of shape {wanted}, but is {array.dtype} of shape {array.shape}. {_AGAIN}"
+        )
     return array
 
 

@@ -13,6 +13,7 @@ import io
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -109,6 +110,12 @@ class ShardedArtefact:
         for name, (shape, dtype) in self._rows.items():
             open_array(self.out / f"{name}.npy", (self.rows, *shape), dtype.name)
         remove_abandoned(self.partial)
+        if self._rank.leads:
+            print(
+                f"{self.out} is there already, made by the same choices from inputs of the same names and sizes: "
+                "nothing was done. Delete it to make it anew.",
+                file=sys.stderr,
+            )
         return True
 
     def _refuse_other_plan(self, previous: dict[str, Any], place: Path) -> None:
