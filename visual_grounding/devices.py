@@ -1,9 +1,16 @@
-"""Which device computes."""
+"""What computes: devices and cores."""
+
+import os
 
 import torch
 
 from .errors import InputError
-from .storage.ranks import local_rank
+from .storage.ranks import local_rank, ranks_here
+
+
+def cores() -> int:
+    """CPU cores of this process: those it may run on, shared among the ranks of its job on this machine."""
+    return max(1, len(os.sched_getaffinity(0)) // ranks_here())
 
 
 def choose_device(name: str | None) -> torch.device:

@@ -14,7 +14,7 @@ translate() { # KIND SUBSET NAME MODEL [images]: writes OUT/translations/KIND.SU
     shift 4
     run "translate-$kind-$subset-$name" fairseq-generate "$OUT/bin/$kind" --user-dir visual_grounding \
         --task grounded_translation --path "$OUT/translators/$kind/$translator/checkpoint_best.pt" \
-        --gen-subset "$subset" --beam 5 --max-tokens 4096 --post-process subword_nmt "${device[@]}" "$@"
+        --gen-subset "$subset" "${generation[@]}" --post-process subword_nmt "${device[@]}" "$@"
     cp "$OUT/logs/translate-$kind-$subset-$name.log" "$OUT/translations/$kind.$subset.$name.txt"
 }
 

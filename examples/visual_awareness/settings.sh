@@ -47,6 +47,9 @@ paper)
     exit 2
     ;;
 esac
+# A model that hardly learned anything doesn't end its sentences: on a slice, generation is cut short.
+generation=(--beam 5 --max-tokens 4096)
+if [ -n "$LIMIT" ]; then generation+=(--max-len-b 20); fi
 device=()
 if [ "$DEVICE" = cpu ]; then device=(--cpu); else device=(--fp16); fi
 

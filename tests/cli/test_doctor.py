@@ -83,8 +83,8 @@ def test_lines_that_do_not_match(world, capsys):
     status, output = doctor(world, capsys)
     assert status == 2
     assert files_complaints(world, output) == [
-        f"{world / 'text'} has 32 sentences, but image ids in {world / 'ids'} have 31 rows. Rebuild them with: "
-        f"visual-grounding retrieve … --out {world / 'ids'}"
+        f"{world / 'text'} has 32 sentences, but image ids in {world / 'ids'} have 31 rows. Delete them, and make "
+        f"them again with: visual-grounding retrieve … --out {world / 'ids'}"
     ]
 
 

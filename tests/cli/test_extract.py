@@ -137,7 +137,7 @@ def test_extract_says_that_a_finished_store_was_left_as_it_is(
     )  # as long as before: not noticed, so it says so
     assert extract(*flags) == 0
     assert (
-        "store is there already, made by the same choices from inputs of the same names and sizes: nothing was done"
+        "store is there already, made by the same choices from the same inputs, as far as names and sizes tell: nothing"
         in (capsys.readouterr().err)
     )
 

@@ -71,6 +71,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def build(world: Path, **flags: object) -> tuple[ImageTextMatchingTask, VisualSemanticEmbeddingModel]:
     config = ImageTextMatchingConfig(
+        train_subset="train",
         data=str(world), image_folder=str(world / "pictures"), image_backbone="tiny", image_backbone_weights="none",
         text_encoder="bag", seed=1,
     )  # fmt: skip
@@ -149,10 +150,16 @@ def test_export_index_and_retrieve_agree_with_the_model(trained, world, tmp_path
     common = ["index", "--retriever", str(retriever), "--out", index, "--device", "cpu"]
     assert main([*common, "--images", source, "--batch-size", "7", "--shard-size", "10"]) == 0
     assert "1 of 21 images can't be read; they are never retrieved." in capsys.readouterr().out
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none/a.png").write_bytes(b"no picture")
+    flags = ["--retriever", str(retriever), "--out", str(tmp_path / "nothing"), "--device", "cpu"]
+    assert main(["index", *flags, "--images", str(tmp_path / "none")]) == 2
+    assert "All 1 images are unreadable; the first is a.png (not an image)" in capsys.readouterr().err
     found = embed_split(task, model)
     embeddings = torch.tensor(np.array(Index(index).embeddings))
     torch.testing.assert_close(embeddings[found["rows"]], found["images"], atol=1e-5, rtol=0)
     assert not embeddings[task.image_store.rows_of(["broken.png"])["broken.png"]].any()
+    assert (tmp_path / "index/unreadable.tsv").read_text() == "broken.png\tnot an image\n"
     lines = [line.split("\t")[1] for line in (world / "valid.tsv").read_text().splitlines()]
     (tmp_path / "text").write_text("".join(line + "\n" for line in lines))
     flags = ["--method", "dense", "--text", str(tmp_path / "text"), "-n", "3", "--device", "cpu"]

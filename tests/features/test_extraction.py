@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from visual_grounding import devices
 from visual_grounding.devices import choose_device
 from visual_grounding.errors import InputError
 from visual_grounding.features import extraction
@@ -56,12 +57,12 @@ def content_of(folder: Path) -> dict[str, bytes]:
 
 def test_ranks_of_one_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
-    assert extraction._cores() == 8
+    assert devices.cores() == 8
     for name, value in (("WORLD_SIZE", "12"), ("RANK", "0"), ("LOCAL_WORLD_SIZE", "3")):
         monkeypatch.setenv(name, value)
-    assert extraction._cores() == 2
+    assert devices.cores() == 2
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "12")
-    assert extraction._cores() == 1
+    assert devices.cores() == 1
 
 
 def test_pooling_of_a_map_worked_by_hand() -> None:

@@ -112,6 +112,12 @@ def test_absent_images_are_zero(exported: Path) -> None:
     assert vectors.norm(dim=1).tolist() == pytest.approx([1, 0])
 
 
+def test_empty_sentence_is_zero_though_it_has_special_tokens(exported: Path) -> None:
+    retriever = Retriever.load(exported)
+    assert retriever.tokenize([""])[0][0]
+    assert retriever.encode_text(["", " ", SENTENCES[0]]).any(dim=1).tolist() == [False, False, True]
+
+
 def test_every_step_is_a_command(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def run(*arguments: object) -> str:
         status = main([str(argument) for argument in arguments])
@@ -192,9 +198,12 @@ def test_images_of_another_size_are_refused(exported: Path) -> None:
     [
         (
             lambda f: (f / "model.safetensors").unlink(),
-            r"should hold a whole dual encoder, but doesn't: .*No such file",
+            r"should hold a retriever.s weights, but can.t be read: .*No such file",
         ),
-        (lambda f: (f / "model.safetensors").write_bytes(b"x" * 20), r"whole dual encoder, but doesn't: .*eader"),
+        (
+            lambda f: (f / "model.safetensors").write_bytes(b"x" * 20),
+            r"retriever.s weights, but can.t be read: .*eader",
+        ),
         (
             lambda f: (f / "text_encoder/tokenizer.json").write_text("{"),
             r"should hold a whole dual encoder, but doesn't",

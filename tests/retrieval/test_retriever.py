@@ -84,3 +84,15 @@ def test_retriever_module_works_where_fairseq_and_torchvision_are_not_installed(
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.strip() == "(1, 8)", done.stderr
+
+
+def test_export_takes_an_older_retriever_out_and_refuses_another_folder(tmp_path):
+    make_retriever(tmp_path / "retriever")
+    (tmp_path / "retriever/text_encoder").mkdir()
+    make_retriever(tmp_path / "retriever", 1)
+    assert not (tmp_path / "retriever/text_encoder").exists()
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/a.jpg").write_bytes(b"")
+    with pytest.raises(InputError, match=r"photos should be a new folder .* holds 1 other things, such as a\.jpg"):
+        make_retriever(tmp_path / "photos")
+    assert [path.name for path in (tmp_path / "photos").iterdir()] == ["a.jpg"]

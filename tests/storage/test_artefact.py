@@ -54,6 +54,8 @@ def test_read_meta_tells_to_rerun_when_only_the_partial_exists(tmp_path: Path) -
     (tmp_path / "store.partial").mkdir()
     with pytest.raises(InputError, match=r"only .*store\.partial exists.*Run that command again"):
         read_meta(tmp_path / "store", "feature-store")
+    with pytest.raises(InputError, match=r"store\.partial should hold a feature store, but is what an interrupted"):
+        read_meta(tmp_path / "store.partial", "feature-store")
 
 
 def test_open_array_maps_the_file(tmp_path: Path) -> None:

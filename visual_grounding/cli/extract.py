@@ -74,6 +74,7 @@ def run(args: argparse.Namespace) -> None:
     from ..features.backbones import load_backbone
     from ..features.extraction import Pooling, extract
     from ..features.rehearsal import rehearse
+    from ..storage.ranks import this_rank
 
     images = open_image_source(args)
     backbone = load_backbone(args.backbone, args.weights, args.image_size, args.seed)
@@ -85,6 +86,8 @@ def run(args: argparse.Namespace) -> None:
         "workers": args.workers,
         "precision": args.precision,
     }
+    if args.dry_run and not this_rank().leads:
+        return  # one rank speaks for all
     if args.dry_run:
         rehearsal = rehearse(images, backbone, args.out, **choices)
         print(rehearsal.describe())

@@ -19,6 +19,11 @@ def add_image_source(parser: argparse.ArgumentParser, what: str = "") -> None:
         "('shards/train-{0000..0099}.tar', 'shards/*.tar', or a folder of nothing else; one image a sample, key = its "
         "name), or parquet with image bytes (a file, a glob, or a folder of nothing else)",
     )
+    add_image_columns(parser)
+
+
+def add_image_columns(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say what is what in parquet."""
     parser.add_argument(
         "--image-column", metavar="NAME", help="of parquet: the column of images (default: the only one that fits)"
     )

@@ -15,6 +15,8 @@ those that `extract` gives the same images, so a feature store of them fits the 
 import argparse
 from pathlib import Path
 
+from .image_source import add_image_columns, open_image_source
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
@@ -22,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     images = parser.add_mutually_exclusive_group(required=True)
     images.add_argument("--image-features", type=Path, metavar="DIR", help="feature store")
     images.add_argument("--images", metavar="SOURCE", help="the images themselves, as for `extract`")
+    add_image_columns(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="index to write")
     parser.add_argument("--device", help="cpu, cuda, cuda:1 … (default: cuda where there is one)")
     parser.add_argument("--batch-size", type=int, help="images at a time (default: 256, with --images 32)")
@@ -47,11 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Build the index."""
-    import os
-
-    from ..devices import choose_device
+    from ..devices import choose_device, cores
     from ..errors import InputError
-    from ..features.images import open_images
     from ..features.pixels import PixelSource
     from ..features.store import FeatureStore
     from ..retrieval.index import Index, build_index
@@ -67,8 +67,7 @@ def run(args: argparse.Namespace) -> None:
             "features: give --image-features DIR."
         )
     else:
-        threads = len(os.sched_getaffinity(0))
-        store = PixelSource(open_images(args.images), retriever.image_network.preprocessing, args.images, threads)
+        store = PixelSource(open_image_source(args), retriever.image_network.preprocessing, args.images, cores())
     batch_size = (256 if args.images is None else 32) if args.batch_size is None else args.batch_size
     build_index(
         retriever,

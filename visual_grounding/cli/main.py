@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except (MemoryError, RuntimeError) as error:
         reason = str(error).partition("\n")[0].rpartition("Allocator: ")[2]
-        if isinstance(error, RuntimeError) and "can't allocate memory" not in reason:
+        if isinstance(error, RuntimeError) and not ("can't allocate memory" in reason or "out of memory" in reason):
             raise
         print(
             f"visual-grounding {verb}: not enough memory{f' ({reason})' if reason else ''}. Ask for less at a time, "

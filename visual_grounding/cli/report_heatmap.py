@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from .image_source import add_image_source, open_image_source
 
 if TYPE_CHECKING:
     from ..analysis.pointing_game import Pointing
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="store of grid features, n x n regions an image",
     )
-    parser.add_argument("--images", required=True, metavar="SOURCE", help="the pictures: folder, tar or .txt list")
+    add_image_source(parser, "the pictures: ")
     parser.add_argument(
         "--framing",
         metavar="whole|RESIZE/CROP",
@@ -78,7 +79,6 @@ def run(args: argparse.Namespace) -> None:
     from ..analysis.report import ReportSection, write_report
     from ..analysis.text_over_image import framing_of, grid_side
     from ..devices import choose_device
-    from ..features.images import open_images
     from ..features.store import FeatureStore
     from ..retrieval.retriever import Retriever
     from ..storage.artefact import write_json
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
     channels = default_channels(retriever.joint_size) if args.channels is None else args.channels
     if not 1 <= channels <= retriever.joint_size:
         raise InputError(f"--channels should be 1 to {retriever.joint_size}, the joint size, but is {channels}.")
-    images = open_images(args.images)
+    images = open_image_source(args)
     signed = signature(
         "heatmap",
         retriever=retriever.sha256[:8],

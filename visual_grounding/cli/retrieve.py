@@ -99,7 +99,7 @@ def _dense(args: argparse.Namespace) -> None:
         counts["short"],
         len(sentences),
         f"have fewer than {args.images_per_sentence} images: "
-        + ("more --probes would find more." if index.approximate else "the collection has no more."),
+        + ("more --probes would find more." if index.looks_into_some(args.probes) else "the collection has no more."),
     )
     unknown = counts.get("unknown_excluded", 0)
     _warn(unknown, len(sentences), "have a key in --exclude-paired that the collection doesn't have.")

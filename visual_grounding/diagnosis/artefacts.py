@@ -115,7 +115,7 @@ def check_store(folder: Path, parts: Parts, everything: bool) -> Iterator[Findin
     store = FeatureStore(folder)
     parts.store = store
     keys = sum(1 for _ in store.keys())  # noqa: SIM118 - it is no dict
-    again = "Extract or import it again."
+    again = "Delete it, and extract or import it again."
     if keys != len(store):
         yield wrong(f"{folder / 'keys.txt'} should have {len(store)} lines, one an image, but has {keys}. {again}")
     elif sha256_of_file(folder / "keys.txt") != store.keys_sha256:
@@ -202,7 +202,9 @@ def check_retriever(folder: Path, parts: Parts) -> Iterator[Finding]:
             f"{folder} turns sentences into NaN or infinity: its weights are broken. Train and export it again."
         )
         return
-    if parts.store is not None and len(parts.store):
+    if parts.store is not None:
+        retriever.check_store(parts.store)
+    if parts.store is not None and len(parts.store) and retriever.image_network is None:
         features, mask = parts.store.gather(np.arange(1))
         retriever.encode_images(torch.from_numpy(np.nan_to_num(features)), torch.from_numpy(mask))
     yield ok(f"{folder}: retriever, joint size {retriever.joint_size}.")
@@ -229,7 +231,7 @@ def check_index(folder: Path, parts: Parts) -> Iterator[Finding]:
         if index.keys_sha256 != parts.store.keys_sha256:
             fits = False
             yield wrong(f"{folder} is of other images than {parts.store.folder}: their keys differ.", rebuild)
-        elif made_from != parts.store.made_from:
+        elif made_from != parts.store.made_from and (parts.retriever is None or parts.retriever.image_network is None):
             fits = False
             yield wrong(f"{folder} was made from other features of the same images than {parts.store.folder}.", rebuild)
     if fits:

@@ -1,6 +1,5 @@
 """Pixels -> feature store: decode ahead in threads, run a network by batches, pool its map, write shard by shard."""
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,10 +12,10 @@ import torch
 from torch import nn
 from torch.nn.functional import adaptive_avg_pool2d
 
-from ..devices import choose_device
+from ..devices import choose_device, cores
 from ..errors import InputError
 from ..progress import progress_bar
-from ..storage.ranks import ranks_here, this_rank
+from ..storage.ranks import this_rank
 from ..storage.signature import signature
 from .backbones import Backbone, PicturePreparation
 from .images import ImageSource, UnreadableImage, read_image
@@ -132,7 +131,7 @@ def prepare(
     plan = {**choices, "images": images.fingerprint, "device": place.type, "batch_size": batch_size}
     seen = {"images": len(images.keys), **choices, "preprocessing": backbone.preprocessing.summary}
     shape = (regions, features)
-    return Preparation(images, backbone, pooling, forward, shape, plan, seen, batch_size, workers or _cores())
+    return Preparation(images, backbone, pooling, forward, shape, plan, seen, batch_size, workers or cores())
 
 
 def extract(
@@ -292,7 +291,3 @@ class _Forward:
         """F, h and w, by one blank image; h = w = 1 where the network pools by itself."""
         blank = self(torch.zeros(1, *self.preprocessing.shape, 3, dtype=torch.uint8))
         return (blank.shape[1], *blank.shape[2:]) if blank.dim() == 4 else (blank.shape[1], 1, 1)
-
-
-def _cores() -> int:
-    return max(1, len(os.sched_getaffinity(0)) // ranks_here())

@@ -45,7 +45,7 @@ def check_keys(keys: Sequence[str], origin: str | Path) -> None:
         if not is_sound_key(key):
             raise InputError(
                 f"{origin}: image key number {number} should be UTF-8, not empty, and without tab or line break, "
-                f"but is {key!r}. Rename it."
+                f"but is {key!r}. Rename it, or take it out."
             )
 
 

@@ -26,6 +26,7 @@ class PixelSource:
         keys_sha256: the collection; equal to that of a feature store of the same images.
         made_from: digest of the files' names and sizes and of the preprocessing.
         signature: for an index.
+        unreadable: rows that couldn't be read so far, and why.
     """
 
     def __init__(self, images: ImageSource, preprocessing: Any, folder: str, threads: int = 1) -> None:
@@ -33,6 +34,7 @@ class PixelSource:
         self.preprocessing = preprocessing
         self.folder = folder
         self.threads = threads
+        self.unreadable: dict[int, str] = {}
         self.keys_sha256 = sha256_of_lines(list(images.keys))
         self.signature = f"images {images.fingerprint[:8]}, {preprocessing.as_plan()}"
         self.made_from = hashlib.sha256(f"{images.fingerprint} {preprocessing.as_plan()}".encode()).hexdigest()
@@ -72,7 +74,8 @@ class PixelSource:
                     pixels[place] = self.preprocessing.pixels(image)
                 else:
                     pixels[place] = augment(image, side, self.preprocessing.interpolation, draws[place])
-            except UnreadableImage:
+            except UnreadableImage as reason:
+                self.unreadable[int(rows[place])] = str(reason)
                 return
             mask[place] = False
 

@@ -10,6 +10,7 @@ import torch
 
 from ..errors import InputError
 from ..storage.outlook import Outlook, array_bytes, look_ahead, meta_bytes
+from ..storage.ranks import this_rank
 from ..storage.signature import signature
 from ..text.lines import sha256_of_lines
 from .backbones import Backbone
@@ -142,7 +143,9 @@ def rehearse(
         rows = range(shard.start, min(shard.stop, shard.start + batch_size))
         pace = measure(job.load, job.regions, rows, job.threads, clock)
         left = sum(shard.stop - shard.start for shard in outlook.missing)
-        seconds = pace.seconds(left, overlapped=job.place.type == "cuda")
+        on_gpu = job.place.type == "cuda"
+        # Ranks on one CPU share its cores, and so the pace; on GPUs each has a card of its own.
+        seconds = pace.seconds(left, overlapped=on_gpu) / (this_rank().world if on_gpu else 1)
     return Rehearsal(
         Path(out), count, images.keys[0], (count, regions, size), total, outlook, str(job.place), pace, seconds
     )

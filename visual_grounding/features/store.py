@@ -94,7 +94,7 @@ class FeatureStore:
                 row = int(bad.flat[0])
                 raise InputError(
                     f"{self.folder}: the features of row {row} ({self.key(row)}) hold NaN or infinity; "
-                    f"{bad.size} such images in this batch. Extract or import them again."
+                    f"{bad.size} such images in this batch. Delete the store, and extract or import it again."
                 )
         return features, ~features.any(axis=-1)
 

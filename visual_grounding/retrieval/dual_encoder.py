@@ -4,12 +4,11 @@
 tower, its tokenizer and the image tower's digest into a retriever folder, and `index` and `retrieve` use that as any.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -26,7 +25,7 @@ from ..features.backbones.weights import first_line, sha256_of_state
 from ..features.store import FeatureStore
 from ..storage.artefact import write_json
 from ..storage.signature import signature
-from .retriever_files import CONFIG, RETRIEVER, TEXT_ENCODER, VERSION, WEIGHTS
+from .retriever_files import CONFIG, RETRIEVER, TEXT_ENCODER, VERSION, WEIGHTS, begin_folder
 
 
 @dataclass(frozen=True)
@@ -174,8 +173,7 @@ def export_dual_encoder(source: str, folder: Path) -> tuple[DualEncoderConfig, s
         "retriever", dual_encoder=family, text=sha256_of_state(text)[:8], images=images.weights[len("sha256-") :][:8]
     )
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / CONFIG).unlink(missing_ok=True)
+        begin_folder(folder)
         tokenizer.save_pretrained(folder / TEXT_ENCODER)
         text.config.save_pretrained(folder / TEXT_ENCODER)
         weights = {name: weight.contiguous() for name, weight in text.state_dict().items()}
@@ -215,15 +213,21 @@ def load_dual_encoder(folder: Path, architecture: dict[str, Any]) -> tuple[DualE
     """
     import transformers
 
+    from .retriever import read_weights
+
+    weights = read_weights(folder / WEIGHTS)
     try:
         config = DualEncoderConfig(**architecture)
+        for field in fields(config):
+            if type(getattr(config, field.name)) is not field.type:
+                raise ValueError(f"its config.json has {getattr(config, field.name)!r:.80} as {field.name}")
         family = FAMILIES[config.dual_encoder]
         text_class = getattr(transformers, family.text_tower)
         text_config = text_class.config_class.from_pretrained(str(folder / TEXT_ENCODER))
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder / TEXT_ENCODER))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder / TEXT_ENCODER), trust_remote_code=False)
         text = text_class(text_config)
-        text.load_state_dict(load_file(folder / WEIGHTS))
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
+        text.load_state_dict(weights)
+    except Exception as error:  # broken files of a configuration or a tokenizer fail in many ways
         raise InputError(
             f"{folder} should hold a whole dual encoder, but doesn't: {first_line(error)}. Make it again with: "
             "visual-grounding export --dual-encoder NAME --out DIR"

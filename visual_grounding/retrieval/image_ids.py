@@ -63,7 +63,8 @@ class ImageIds:
             raise InputError(
                 f"image ids in {self.folder} refer to row {highest if highest >= len(store) else lowest}, but they "
                 f"should be rows 0..{len(store) - 1} of feature store {store.folder}, or {NO_IMAGE} for no image: "
-                f"somebody changed them. Rebuild them with: visual-grounding retrieve … --out {self.folder}"
+                "somebody changed them. Delete them, and make them again with: visual-grounding retrieve … "
+                f"--out {self.folder}"
             )
         problem = (
             f"image ids in {self.folder} refer to row {highest}, but feature store {store.folder} has {len(store)} "
@@ -73,7 +74,8 @@ class ImageIds:
         )
         raise InputError(
             f"{problem}. They were made from different collections: keys sha256 {self.keys_sha256[:8]}… ≠ "
-            f"{store.keys_sha256[:8]}…. Rebuild them with: visual-grounding retrieve … --out {self.folder}"
+            f"{store.keys_sha256[:8]}…. Delete them, and make them again with: visual-grounding retrieve … "
+            f"--out {self.folder}"
         )
 
     def check_lines(self, lines: int, text: str) -> None:
@@ -85,5 +87,5 @@ class ImageIds:
         if lines != len(self):
             raise InputError(
                 f"{text} has {lines} sentences, but image ids in {self.folder} have {len(self)} rows. "
-                f"Rebuild them with: visual-grounding retrieve … --out {self.folder}"
+                f"Delete them, and make them again with: visual-grounding retrieve … --out {self.folder}"
             )

@@ -16,9 +16,10 @@ from torch import Tensor
 from ..errors import InputError
 from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
+from ..features.store_writer import UNREADABLE
 from ..storage.artefact import open_array, read_keys, read_meta
 from ..storage.ranks import this_rank
-from ..storage.shards import ShardedArtefact
+from ..storage.shards import Shard, ShardedArtefact
 from ..storage.signature import signature
 from .faiss_index import APPROXIMATE, FaissPlan, FaissSearcher, build_faiss, import_faiss, plan_faiss
 from .retriever import Retriever
@@ -63,6 +64,10 @@ class Index:
     def approximate(self) -> bool:
         """Whether a search may miss an image."""
         return self.kind in APPROXIMATE
+
+    def looks_into_some(self, probes: int | None) -> bool:
+        """Whether a search with so many `probes` leaves lists out."""
+        return self.faiss is not None and self.approximate and self.faiss.probes(probes) < self.faiss.lists
 
     def probes(self, asked: int | None) -> int:
         """Lists that are searched for each sentence; 0 where there are none.
@@ -141,6 +146,14 @@ class Index:
             )
 
 
+def _unreadable(store: FeatureStore | PixelSource, shard: Shard) -> list[list[str]]:
+    """Keys and reasons; a feature store has its own list."""
+    if isinstance(store, FeatureStore):
+        return []
+    rows = [row for row in range(shard.start, shard.stop) if row in store.unreadable]
+    return [[store.images.keys[row], store.unreadable[row]] for row in rows]
+
+
 def _read_plan(folder: Path, meta: dict[str, Any]) -> FaissPlan:
     try:
         plan = FaissPlan(**meta["faiss"])
@@ -217,10 +230,17 @@ def build_index(
             encoded = retriever.encode_images(torch.from_numpy(features), torch.from_numpy(padding_mask))
             vectors[start - shard.start : stop - shard.start] = encoded.numpy()
         norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
-        artefact.write(
-            shard, {"embeddings": vectors}, {"absent": int((norms == 0).sum()), "largest_norm": float(norms.max())}
+        noted = {"absent": int((norms == 0).sum()), "largest_norm": float(norms.max())}
+        artefact.write(shard, {"embeddings": vectors}, {**noted, "unreadable": _unreadable(store, shard)})
+    notes = artefact.notes(absent=int, largest_norm=float, unreadable=list)  # waits for other ranks
+    unreadable = [(key, reason) for note in notes for key, reason in note["unreadable"]]
+    if unreadable and len(unreadable) == len(store):
+        raise InputError(
+            f"All {len(store)} images are unreadable; the first is {unreadable[0][0]} ({unreadable[0][1]}). Is this "
+            "the right place?"
         )
-    notes = artefact.notes(absent=int, largest_norm=float)  # waits for other ranks
+    if unreadable:
+        artefact.add_lines(UNREADABLE, (f"{key}\t{reason}" for key, reason in unreadable))
     if plan is not None and this_rank().leads:
         embeddings = open_array(artefact.files / "embeddings.npy", (len(store), retriever.joint_size), "float32")
         build_faiss(plan, embeddings, artefact.files, artefact.progress)

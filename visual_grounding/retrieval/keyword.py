@@ -17,7 +17,8 @@ number of lists they are in, and the first N are taken.
 """
 
 import math
-import tempfile
+import os
+import shutil
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -30,6 +31,7 @@ import numpy as np
 from ..errors import InputError
 from ..features.store import FeatureStore
 from ..storage.artefact import sha256_of_file
+from ..storage.ranks import this_rank
 from ..storage.shards import ShardedArtefact
 from ..storage.signature import signature
 from ..text.lines import iterate_captions, sha256_of_lines
@@ -152,7 +154,10 @@ class TopicTable:
         for start in range(0, size, _PAIRS):
             self._first[1:] += np.bincount(unsorted[start : start + _PAIRS, 0], minlength=len(self._numbers))
         self._first = self._first.cumsum()
-        self._rows = np.memmap(pairs.with_name("rows"), dtype=np.int32, mode="w+", shape=(size,))
+        sorted_rows = pairs.with_name("rows")
+        with open(sorted_rows, "wb") as file:  # claims the disk now: writing to a map of a full disk kills (SIGBUS)
+            os.posix_fallocate(file.fileno(), 0, size * np.dtype(np.int32).itemsize)
+        self._rows = np.memmap(sorted_rows, dtype=np.int32, mode="r+", shape=(size,))
         free = self._first[:-1].copy()  # the next free place of each word
         for start in range(0, size, _PAIRS):
             words, rows = unsorted[start : start + _PAIRS].T
@@ -262,12 +267,17 @@ def retrieve_keyword(
     if artefact.finished:
         return ImageIds(out).counts
     try:
-        with tempfile.TemporaryDirectory(prefix="topics-", dir=artefact.partial) as folder:
-            table = TopicTable(captions, store, stop_words, Path(folder))
+        folder = artefact.partial / f"topics-{this_rank().number}"
+        shutil.rmtree(folder, ignore_errors=True)  # left by a run that was killed
+        folder.mkdir()
+        try:
+            table = TopicTable(captions, store, stop_words, folder)
             for shard in artefact.missing():
                 lines = sentences[shard.start : shard.stop]
                 rows = None if excluded is None else excluded[shard.start : shard.stop]
                 artefact.write(shard, *_search_shard(table, lines, rows, stop_words, images_per_sentence))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
         raise InputError(
             f"{artefact.partial} can't be written: {error.strerror or error}. What is done stays; rerun."

@@ -25,7 +25,7 @@ from ..modules.sentence_encoders import build_pretrained_encoder
 from ..storage.artefact import sha256_of_file, write_json
 from ..text.pretrained_tokenizer import PretrainedTokenizer
 from ..text.words import DICTIONARY, SPECIAL_SYMBOLS, Vocabulary, WordTokenizer
-from .retriever_files import CONFIG, RETRIEVER, TEXT_ENCODER, VERSION, WEIGHTS
+from .retriever_files import CONFIG, RETRIEVER, TEXT_ENCODER, VERSION, WEIGHTS, begin_folder
 
 if TYPE_CHECKING:  # it imports torchvision, which other retrievers don't need
     from ..features.image_network import ImageNetwork
@@ -94,7 +94,7 @@ class Retriever:
             from .dual_encoder import load_dual_encoder  # imports torchvision, which others don't need
 
             return cls(folder, *load_dual_encoder(folder, architecture), description["signature"], device)
-        weights = _read_weights(folder / WEIGHTS)
+        weights = read_weights(folder / WEIGHTS)
         if config.text_encoder == PRETRAINED:
             name = str(folder / TEXT_ENCODER)
             tokenizer = PretrainedTokenizer(name)
@@ -147,13 +147,17 @@ class Retriever:
             vectors[chosen] = encoded.cpu()
         return vectors
 
+    @torch.inference_mode()
     def encode_text(self, sentences: list[str], batch_size: int = 256) -> Tensor:
-        """Unit vectors of sentences.
+        """Unit vectors of sentences; 0 for an empty one.
 
         Shapes:
             returns: (S, D) float32, on the CPU
         """
-        return self.encode_tokens(self.tokenize(sentences)[0], batch_size)
+        vectors = self.encode_tokens(self.tokenize(sentences)[0], batch_size)
+        empty = torch.tensor([not sentence.strip() for sentence in sentences], dtype=torch.bool)
+        vectors[empty] = 0.0  # an encoder may put special tokens around nothing
+        return vectors
 
     @torch.inference_mode()
     def encode_images(self, features: Tensor, padding_mask: Tensor) -> Tensor:
@@ -177,7 +181,9 @@ class Retriever:
                 "features: --images SOURCE."
             )
         if self.image_network is not None:
-            features = self.image_network(features.to(self.device))
+            # The same algorithm every time: a rerun after an interruption must give the same bytes.
+            with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+                features = self.image_network(features.to(self.device))
             padding_mask = padding_mask.expand(-1, features.shape[1])
         several = features.shape[1] > 1
         if features.shape[2] != config.image_feature_size or several != (config.image_pooling == "weldon"):
@@ -204,10 +210,11 @@ class Retriever:
             InputError: features of another size than the retriever was trained on, or it doesn't project images.
         """
         tower = getattr(self.embedding, "image", None)
-        if tower is None:
+        if tower is None or self.image_network is not None:
+            takes = "images that are projected already" if tower is None else "pictures"
             raise InputError(
-                f"retriever {self.folder} should project image features, but takes images that are projected already. "
-                "Use one that was trained with --arch visual_semantic_embedding."
+                f"retriever {self.folder} should project image features, but takes {takes}. Use one that was trained "
+                "with --arch visual_semantic_embedding on --image-features."
             )
         images, regions, size = features.shape
         expected = self.embedding.config.image_feature_size
@@ -272,7 +279,12 @@ def load_weights(embedding: JointEmbedding, state: dict[str, Tensor], origin: st
         ) from error
 
 
-def _read_weights(path: Path) -> dict[str, Tensor]:
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """All weights of a retriever.
+
+    Raises:
+        InputError: they can't be read, or aren't finite.
+    """
     try:
         weights = load_file(path)
     except Exception as error:  # OSError and SafetensorError, but also KeyError for a type that torch doesn't have
@@ -304,11 +316,10 @@ def save_retriever(
     """Write a retriever's folder; `config.json` comes last, so an interrupted export isn't mistaken for a whole one.
 
     Raises:
-        InputError: the folder can't be written.
+        InputError: the folder can't be written, or holds something else.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / CONFIG).unlink(missing_ok=True)
+        begin_folder(folder)
         if embedding.config.text_encoder == PRETRAINED:
             tokenizer.save(folder / TEXT_ENCODER)
             embedding.text.encoder.model.config.save_pretrained(folder / TEXT_ENCODER)

@@ -81,6 +81,11 @@ def read_meta(folder: str | Path, expected_format: str, **fields: type | UnionTy
                 f"{folder} should hold {_named(expected_format)}, but only {folder}.partial exists: the command "
                 "that writes it was interrupted. Run that command again; it continues where it stopped."
             )
+        if folder.name.endswith(".partial"):
+            raise InputError(
+                f"{folder} should hold {_named(expected_format)}, but is what an interrupted command left. Run that "
+                "command again; it continues where it stopped."
+            )
         raise InputError(
             f"{folder} should hold {_named(expected_format)}, but there is no {path}. "
             + _remedy(expected_format, folder)
@@ -90,8 +95,7 @@ def read_meta(folder: str | Path, expected_format: str, **fields: type | UnionTy
         found, version = meta["format"], meta["version"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
-            f"{path} should be the JSON description of {_named(expected_format)}, but is broken: {error!r}. "
-            f"{_remedy(expected_format, folder)}"
+            f"{path} should be the JSON description of {_named(expected_format)}, but is broken: {error!r}. {_AGAIN}"
         ) from error
     if found != expected_format:
         wanted = _named(expected_format)
@@ -138,7 +142,7 @@ def read_keys(path: Path, rows: int) -> Iterator[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} should hold image keys, but can't be read: {error}.") from error
     if lines != rows:
-        raise InputError(f"{path} should hold {rows} image keys, one a row, but has {lines} lines. Make it again.")
+        raise InputError(f"{path} should hold {rows} image keys, one a row, but has {lines} lines. {_AGAIN}")
 
 
 def open_array(path: Path, shape: tuple[int | None, ...], dtype: str) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import InputError
 from .artefact import FORMAT_VERSION, META, json_text
 from .shards import Shard, refuse_other_plan, shards_of
+from .writers import refuse_if_written
 
 _NOTE_BYTES = 4096  # a shard's note on disk, until the artefact is published
 
@@ -49,11 +50,12 @@ def look_ahead(out: str | Path, format: str, plan: dict[str, Any], rows: int, sh
     now = {"format": format, **json.loads(json.dumps({**plan, "rows": rows, "shard_size": shard_size}))}
     partial = out.with_name(out.name + ".partial")
     free = _free(out)
+    refuse_if_written(partial)
     if out.exists():
         try:
             meta = json.loads((out / META).read_text(encoding="utf-8"))
             previous = {"format": meta["format"], **meta["plan"]}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(f"{out} exists and isn't a finished {format}. Choose another --out.") from error
         refuse_other_plan(previous, now, out)
         return Outlook(True, [], free, 0)

@@ -112,8 +112,8 @@ class ShardedArtefact:
         remove_abandoned(self.partial)
         if self._rank.leads:
             print(
-                f"{self.out} is there already, made by the same choices from inputs of the same names and sizes: "
-                "nothing was done. Delete it to make it anew.",
+                f"{self.out} is there already, made by the same choices from the same inputs, as far as names and "
+                "sizes tell: nothing was done. Delete it to make it anew.",
                 file=sys.stderr,
             )
         return True

@@ -80,11 +80,7 @@ class Writers:
         for path in alive:
             owner = _read_owner(path)
             if owner.get("job") != self.rank.job or path == self._path(self.rank.number):
-                raise InputError(
-                    f"{self.partial} is being written by another process: {owner.get('pid', 'unknown')} on host "
-                    f"{owner.get('host', 'unknown')} (it holds the lock {path}). Wait until it has finished, stop "
-                    "it, or choose another --out."
-                )
+                raise _written_by_another(self.partial, path)
         if not alive:  # so that from now on a free lock is that of a rank of this job which died
             for path in paths:
                 path.unlink()
@@ -161,6 +157,26 @@ class Writers:
                 self.leave()
                 if patience or not self.others():
                     shutil.rmtree(self.partial, ignore_errors=True)
+
+
+def refuse_if_written(partial: Path) -> None:
+    """Refuse an output that a process is writing now.
+
+    Raises:
+        InputError: which process, and its lock.
+    """
+    for path in sorted((partial / LOCKS).glob("rank-*")):
+        if _is_locked(path):
+            raise _written_by_another(partial, path)
+
+
+def _written_by_another(partial: Path, lock: Path) -> InputError:
+    owner = _read_owner(lock)
+    return InputError(
+        f"{partial} is being written by another process: {owner.get('pid', 'unknown')} on host "
+        f"{owner.get('host', 'unknown')} (it holds the lock {lock}). Wait until it has finished, stop "
+        "it, or choose another --out."
+    )
 
 
 def remove_abandoned(partial: Path) -> None:

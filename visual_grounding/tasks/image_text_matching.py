@@ -68,6 +68,7 @@ class ImageTextMatchingConfig(FairseqDataclass):
         default=None, metadata={"help": "side of the square that this network sees, in pixels (default: its own)"}
     )
     seed: int = II("common.seed")
+    train_subset: str = II("dataset.train_subset")
     text_encoder: str = field(
         default="sru",
         metadata={"help": "`sru`, `bag` (mean of learned word vectors), or a pretrained encoder: hub name or folder"},
@@ -189,8 +190,9 @@ class ImageTextMatchingTask(FairseqTask):
         if not os.path.isfile(path):
             raise InputError(f"{path} is missing. Make it with: visual-grounding prepare … --out {self.data}")
         captions, rows = load_captions(path, self.image_store)
-        seed = self.cfg.seed if split == "train" else None
-        dataset = CaptionDataset(captions, rows, self.image_store, self.tokenizer, split == "train", seed)
+        training = split == self.cfg.train_subset
+        seed = self.cfg.seed if training else None
+        dataset = CaptionDataset(captions, rows, self.image_store, self.tokenizer, training, seed)
         if dataset.truncated:
             logger.warning(
                 f"{dataset.truncated} of {len(captions)} captions in {path} were cut at "

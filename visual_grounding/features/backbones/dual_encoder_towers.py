@@ -187,6 +187,10 @@ def load_pretrained_part(auto_class: Any, source: str, what: str, **options: Any
     Raises:
         InputError: nothing loads from there.
     """
+    if auto_class.__name__.startswith("Auto"):
+        options["trust_remote_code"] = (
+            False  # else transformers would ask on the terminal whether to run code from there
+        )
     try:
         with _quiet():
             return auto_class.from_pretrained(source, **options)
