@@ -8,11 +8,8 @@ import torch
 
 from ..storage.artefact import check_whole, open_array
 from ..storage.ranks import this_rank
-from ..storage.shards import ShardedArtefact
-from ..storage.signature import signature
-from ..text.lines import sha256_of_lines
-from .exclusion import rows_to_exclude
-from .image_ids import IMAGE_IDS, NO_IMAGE, ImageIds
+from .ids_writer import ImageIdsWriter
+from .image_ids import NO_IMAGE
 from .index import Index, check_at_least_one
 from .retriever import Retriever
 from .search import settle
@@ -53,61 +50,30 @@ def retrieve_dense(
     """
     index.check_retriever(retriever)
     check_at_least_one(images_per_sentence=images_per_sentence, batch_size=batch_size, shard_size=shard_size)
-    excluded = None if exclude_keys is None else rows_to_exclude(index, exclude_keys, len(sentences))
-    text_sha256 = sha256_of_lines(sentences)
     probes = index.probes(probes) or None
     plan: dict[str, Any] = {
-        "method": "dense",
         "retriever_sha256": retriever.sha256,
-        "keys_sha256": index.keys_sha256,
         "index": index.signature,
-        "text_sha256": text_sha256,
-        "exclude_sha256": None if exclude_keys is None else sha256_of_lines(exclude_keys),
-        "n": images_per_sentence,
         "batch_size": batch_size,
         "device": torch.device(retriever.device).type,
         **({} if probes is None else {"probes": probes}),
     }
-    arrays: dict[str, tuple[tuple[int, ...], str]] = {
-        "ids": ((images_per_sentence,), "int32"),
-        "scores": ((images_per_sentence,), "float16"),
-    }
-    artefact = ShardedArtefact(out, IMAGE_IDS, plan, len(sentences), shard_size, arrays)
-    if artefact.finished:
-        return ImageIds(out).counts
-    for shard in artefact.missing():
+    writer = ImageIdsWriter(out, "dense", plan, index, sentences, images_per_sentence, exclude_keys, shard_size)
+    before = writer.finished_counts()
+    if before is not None:
+        return before
+    for shard, lines, rows in writer.missing():
         check_whole(index.folder / "embeddings.npy", index.embeddings.nbytes)
-        lines = sentences[shard.start : shard.stop]
-        rows = None if excluded is None else excluded[shard.start : shard.stop]
-        artefact.write(shard, *_search_shard(retriever, index, lines, rows, images_per_sentence, batch_size, probes))
-    notes = artefact.notes(empty=int, truncated=int, short=int)
-    counts = {name: sum(note[name] for note in notes) for name in ("empty", "truncated", "short")}
-    if excluded is not None and exclude_keys is not None:
-        counts["unknown_excluded"] = sum(bool(key) and int(row) == NO_IMAGE for key, row in zip(exclude_keys, excluded))
+        found = _search_shard(retriever, index, lines, rows, images_per_sentence, batch_size, probes)
+        writer.artefact.write(shard, *found)
+    counts = writer.counts(("empty", "truncated", "short"))
     recall: dict[str, Any] = {}
     if index.approximate and this_rank().leads:
-        ids = open_array(artefact.files / "ids.npy", (len(sentences), images_per_sentence), "int32")
-        recall = {"recall": recall_of_table(retriever, index, sentences, ids, excluded)}
-    artefact.publish(
-        {
-            "sentences": len(sentences),
-            "images_per_sentence": images_per_sentence,
-            "keys_sha256": index.keys_sha256,
-            "text_sha256": text_sha256,
-            "counts": counts,
-            **recall,
-            "signature": signature(
-                "retrieve",
-                method="dense",
-                n=images_per_sentence,
-                retriever=retriever.sha256[:8],
-                keys=index.keys_sha256[:8],
-                exclude="no" if exclude_keys is None else "paired",
-                **({} if probes is None else {"kind": index.kind, "probes": probes}),
-                **{name: f"{value:.4f}" for name, value in recall.items()},
-            ),
-        }
-    )
+        ids = open_array(writer.artefact.files / "ids.npy", (len(sentences), images_per_sentence), "int32")
+        recall = {"recall": recall_of_table(retriever, index, sentences, ids, writer.excluded)}
+    approximate = {} if probes is None else {"kind": index.kind, "probes": probes}
+    rounded = {name: f"{value:.4f}" for name, value in recall.items()}
+    writer.publish(counts, recall, retriever=retriever.sha256[:8], **approximate, **rounded)
     return counts
 
 

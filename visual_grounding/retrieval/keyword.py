@@ -32,13 +32,11 @@ from ..errors import InputError
 from ..features.store import FeatureStore
 from ..storage.artefact import sha256_of_file
 from ..storage.ranks import this_rank
-from ..storage.shards import ShardedArtefact
-from ..storage.signature import signature
 from ..text.lines import iterate_captions, sha256_of_lines
 from ..text.stop_words import ENGLISH
 from ..text.words import split_words
-from .exclusion import rows_to_exclude
-from .image_ids import IMAGE_IDS, NO_IMAGE, ImageIds
+from .ids_writer import ImageIdsWriter
+from .image_ids import NO_IMAGE
 from .index import check_at_least_one
 
 TOPIC_WORDS = 8  # w in the paper
@@ -243,69 +241,37 @@ def retrieve_keyword(
         InputError: as `TopicTable`, sentences and keys don't belong together, or `out` holds something else.
     """
     check_at_least_one(images_per_sentence=images_per_sentence, shard_size=shard_size)
-    excluded = None if exclude_keys is None else rows_to_exclude(store, exclude_keys, len(sentences))
-    text_sha256 = sha256_of_lines(sentences)
     try:
         captions_sha256 = sha256_of_file(captions)
     except OSError as error:
         raise InputError(f"{captions} can't be read: {error.strerror or error}.") from error
     plan: dict[str, Any] = {
-        "method": "keyword",
         "captions_sha256": captions_sha256,
         "stop_words_sha256": sha256_of_lines(sorted(stop_words)),
         "topic_words": TOPIC_WORDS,
-        "keys_sha256": store.keys_sha256,
-        "text_sha256": text_sha256,
-        "exclude_sha256": None if exclude_keys is None else sha256_of_lines(exclude_keys),
-        "n": images_per_sentence,
     }
-    arrays: dict[str, tuple[tuple[int, ...], str]] = {
-        "ids": ((images_per_sentence,), "int32"),
-        "scores": ((images_per_sentence,), "float16"),
-    }
-    artefact = ShardedArtefact(out, IMAGE_IDS, plan, len(sentences), shard_size, arrays)
-    if artefact.finished:
-        return ImageIds(out).counts
+    writer = ImageIdsWriter(out, "keyword", plan, store, sentences, images_per_sentence, exclude_keys, shard_size)
+    before = writer.finished_counts()
+    if before is not None:
+        return before
+    partial = writer.artefact.partial
+    folder = partial / f"topics-{this_rank().number}"
     try:
-        folder = artefact.partial / f"topics-{this_rank().number}"
         shutil.rmtree(folder, ignore_errors=True)  # left by a run that was killed
         folder.mkdir()
-        try:
-            table = TopicTable(captions, store, stop_words, folder)
-            for shard in artefact.missing():
-                lines = sentences[shard.start : shard.stop]
-                rows = None if excluded is None else excluded[shard.start : shard.stop]
-                artefact.write(shard, *_search_shard(table, lines, rows, stop_words, images_per_sentence))
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        table = TopicTable(captions, store, stop_words, folder)
+        for shard, lines, rows in writer.missing():
+            writer.artefact.write(shard, *_search_shard(table, lines, rows, stop_words, images_per_sentence))
     except OSError as error:
         raise InputError(
-            f"{artefact.partial} can't be written: {error.strerror or error}. What is done stays; rerun."
+            f"{partial} can't be written: {error.strerror or error}. What is done stays; rerun."
         ) from error
-    notes = artefact.notes(empty=int, no_topic=int, short=int)
-    counts = {name: sum(note[name] for note in notes) for name in ("empty", "no_topic", "short")}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    counts = writer.counts(("empty", "no_topic", "short"))
     counts |= {"captions": table.captions, "unknown_captions": table.unknown}
-    if excluded is not None and exclude_keys is not None:
-        counts["unknown_excluded"] = sum(bool(key) and int(row) == NO_IMAGE for key, row in zip(exclude_keys, excluded))
-    artefact.publish(
-        {
-            "sentences": len(sentences),
-            "images_per_sentence": images_per_sentence,
-            "keys_sha256": store.keys_sha256,
-            "text_sha256": text_sha256,
-            "counts": counts,
-            "signature": signature(
-                "retrieve",
-                method="keyword",
-                n=images_per_sentence,
-                captions=captions_sha256[:8],
-                topic_words=TOPIC_WORDS,
-                stop_words=len(stop_words),
-                keys=store.keys_sha256[:8],
-                exclude="no" if exclude_keys is None else "paired",
-            ),
-        }
-    )
+    made_from = {"captions": captions_sha256[:8], "topic_words": TOPIC_WORDS, "stop_words": len(stop_words)}
+    writer.publish(counts, {}, **made_from)
     return counts
 
 

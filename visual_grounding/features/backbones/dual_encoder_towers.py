@@ -112,6 +112,12 @@ class _PatchMap(nn.Module):
         self.patch, self.side = vision.patch_size, vision.image_size
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Hidden states of the patches, as a map.
+
+        Shapes:
+            images: (B, 3, H, W)
+            returns: (B, C, H / patch, W / patch)
+        """
         other = images.shape[-1] != self.side
         states = self.model(pixel_values=images, interpolate_pos_encoding=other).last_hidden_state
         places = tuple(size // self.patch for size in images.shape[2:])
@@ -133,6 +139,12 @@ class _Embedding(nn.Module):
         self.side = vision.image_size
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """The model's own embedding.
+
+        Shapes:
+            images: (B, 3, H, W)
+            returns: (B, E)
+        """
         other = images.shape[-1] != self.side
         return getattr(self.model(pixel_values=images, interpolate_pos_encoding=other), self.output)
 

@@ -25,9 +25,14 @@ class PicturePreparation(Protocol):
     """
 
     @property
-    def shape(self) -> tuple[int, int]: ...
+    def shape(self) -> tuple[int, int]:
+        """(H, W) of what the network sees."""
+        ...
+
     @property
-    def summary(self) -> str: ...
+    def summary(self) -> str:
+        """For a signature."""
+        ...
 
     def pixels(self, image: Image.Image) -> np.ndarray:
         """RGB -> (H, W, 3) uint8; raises UnreadableImage."""

@@ -105,6 +105,15 @@ class _Map(nn.Module):
         self.name = name
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """The network's map, channels first.
+
+        Shapes:
+            images: (B, 3, H, W)
+            returns: (B, C, h, w)
+
+        Raises:
+            InputError: it gives neither a map nor a square of tokens.
+        """
         found: Any = self.model.forward_features(images)
         if isinstance(found, torch.Tensor) and found.dim() == 4:
             last = str(getattr(self.model, "output_fmt", "NCHW")) == "NHWC"
@@ -142,6 +151,12 @@ class _Own(nn.Module):
         self.model: Any = model
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """The network's own pooled features.
+
+        Shapes:
+            images: (B, 3, H, W)
+            returns: (B, E)
+        """
         features = self.model.forward_features(images)
         return self.model.forward_head(features, pre_logits=True).flatten(1)
 
