@@ -20,7 +20,7 @@ from PIL import Image
 
 from visual_grounding.features.backbones import load_backbone
 from visual_grounding.features.extraction import MEAN, extract
-from visual_grounding.features.images import open_images
+from visual_grounding.images.sources import open_images
 
 
 def write_photos(folder: Path, count: int) -> None:

@@ -5,7 +5,7 @@ import pytest
 from conftest import shared_data
 from PIL import Image
 
-from visual_grounding.features.images import open_images, read_image
+from visual_grounding.images.sources import open_images, read_image
 
 
 def drawn_photo(height: int = 300, width: int = 400) -> Image.Image:

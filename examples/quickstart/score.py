@@ -13,8 +13,8 @@ from PIL import Image
 from visual_grounding.analysis.hypotheses import read_hypotheses
 from visual_grounding.analysis.report import ReportRow, ReportSection, ReportTable, images_of_sentences, write_report
 from visual_grounding.analysis.translation_scores import score_translations
-from visual_grounding.features.images import open_images
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.images.sources import open_images
 from visual_grounding.retrieval.image_ids import ImageIds
 
 SYSTEMS = {"text_only": "text only", "images": "with images", "shuffled": "shuffled images", "blank": "no images"}

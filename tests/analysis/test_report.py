@@ -17,8 +17,8 @@ from visual_grounding.analysis.report import (
     write_report,
 )
 from visual_grounding.cli.main import main
-from visual_grounding.features.images import open_images
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.images.sources import open_images
 from visual_grounding.retrieval.dense import retrieve_dense
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.index import Index, build_index

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.conftest import run_command, write_image_ids
-from tests.features.containers import write_parquet, write_tar, write_zip
+from tests.images.containers import write_parquet, write_tar, write_zip
 from visual_grounding.cli.main import main
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.storage.artefact import sha256_of_file

@@ -39,7 +39,7 @@ def world(tmp_path):
     features[0, 1, 2, 0] = features[0, 3, 0, 1] = features[1, 0, 0, 0] = 3
     store = write_store(tmp_path / "store", features.reshape(3, 16, 3), KEYS)
     meta = read_meta(store, FEATURE_STORE)
-    meta["plan"]["preprocessing"] = Preprocessing(64, 48).as_plan()
+    meta["plan"]["preprocessing"] = Preprocessing(64, 48).describe()
     write_json(store / META, meta)
     (tmp_path / "photos").mkdir()
     for key in KEYS:

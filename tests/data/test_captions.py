@@ -11,9 +11,9 @@ from visual_grounding.data.captions import CaptionDataset, load_captions
 from visual_grounding.data.complete_batches import CompleteBatches
 from visual_grounding.errors import InputError
 from visual_grounding.features.backbones import Preprocessing
-from visual_grounding.features.images import open_images
 from visual_grounding.features.pixels import PixelSource
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.images.sources import open_images
 from visual_grounding.text.words import Vocabulary, WordTokenizer
 
 

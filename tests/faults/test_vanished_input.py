@@ -17,9 +17,9 @@ from small_retriever import make_retriever, make_sentences, make_store
 from visual_grounding.errors import InputError
 from visual_grounding.features.backbones import load_backbone
 from visual_grounding.features.extraction import extract
-from visual_grounding.features.images import UnreadableImage, open_images, read_image
 from visual_grounding.features.importers import import_features, open_arrays
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.images.sources import UnreadableImage, open_images, read_image
 from visual_grounding.retrieval import dense
 from visual_grounding.retrieval.index import Index, build_index
 

@@ -14,7 +14,7 @@ from torchvision import models
 from visual_grounding.errors import InputError
 from visual_grounding.features.backbones import Preprocessing, backbone_names, load_backbone
 from visual_grounding.features.backbones.torchvision_networks import preprocessing_of, without_head
-from visual_grounding.features.images import MAX_PIXELS, UnreadableImage
+from visual_grounding.images.sources import MAX_PIXELS, UnreadableImage
 
 
 def randomise_statistics(model: nn.Module, seed: int = 3) -> None:

@@ -15,8 +15,8 @@ from small_dual_encoder import make_dual_encoder
 from visual_grounding.errors import InputError
 from visual_grounding.features.backbones import Backbone, load_backbone
 from visual_grounding.features.extraction import Pooling, extract
-from visual_grounding.features.images import UnreadableImage, open_images
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.images.sources import UnreadableImage, open_images
 
 FAMILIES = ["clip", "siglip"]
 

@@ -17,8 +17,8 @@ from visual_grounding.errors import InputError
 from visual_grounding.features import extraction
 from visual_grounding.features.backbones import Backbone, Preprocessing, load_backbone
 from visual_grounding.features.extraction import Pooling, extract, map_ahead
-from visual_grounding.features.images import open_images, read_image
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.images.sources import open_images, read_image
 
 
 class Averages(nn.Module):
@@ -273,7 +273,7 @@ def test_pictures_are_decoded_while_the_network_computes(images: Path, tmp_path:
     class Noting:  # a source that notes when an image of the second batch is read
         def __init__(self) -> None:
             self.inner = open_images(images)
-            self.keys, self.fingerprint = self.inner.keys, self.inner.fingerprint
+            self.keys, self.digest = self.inner.keys, self.inner.digest
 
         def read(self, row: int) -> bytes:
             if row >= 2:

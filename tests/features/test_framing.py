@@ -50,7 +50,7 @@ def test_window_is_what_the_preprocessing_leaves(width, height, resize, crop):
 
 
 def test_framing_is_read_from_the_plan_that_extraction_writes():
-    plan = Preprocessing(256, 224, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2), "bicubic").as_plan()
+    plan = Preprocessing(256, 224, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2), "bicubic").describe()
     assert framing_of_plan(plan) == Framing(256, 224)
     assert framing_of_plan("") is None
     assert framing_of_plan("something else") is None

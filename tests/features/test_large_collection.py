@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from tests.features.containers import encoded, picture, write_parquet, write_zip
+from tests.images.containers import encoded, picture, write_parquet, write_zip
 from visual_grounding.features.backbones import Backbone, Preprocessing
 from visual_grounding.features.extraction import extract
-from visual_grounding.features.images import open_images
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.images.sources import open_images
 
 IMAGES = 20_000
 REASONS = ["empty file", "not an image", "broken or truncated: "]

@@ -13,9 +13,9 @@ from visual_grounding.errors import InputError
 from visual_grounding.features.augmentation import AREA, ASPECT, augment, random_box
 from visual_grounding.features.backbones import Preprocessing
 from visual_grounding.features.image_network import ImageNetwork, build_image_network, restore_image_network
-from visual_grounding.features.images import open_images
 from visual_grounding.features.pixels import PixelSource
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.images.sources import open_images
 
 SQUARE = Preprocessing(8, 8)
 
@@ -47,9 +47,9 @@ def test_pixels_have_the_identity_of_a_store_of_the_same_images(pictures, tmp_pa
     store = FeatureStore(write_store(tmp_path / "store", np.ones((4, 1, 2)), list(source.keys())))
     assert source.keys_sha256 == store.keys_sha256
     assert source.rows_of(["c.png", "x.png", "a.png"]) == {"a.png": 0, "c.png": 2}
-    before = source.made_from
+    before = source.digest
     (pictures / "a.png").write_bytes(b"longer than it was, or shorter")
-    assert PixelSource(open_images(pictures), SQUARE, str(pictures)).made_from != before
+    assert PixelSource(open_images(pictures), SQUARE, str(pictures)).digest != before
 
 
 def test_random_framing_depends_on_its_generator_alone(pictures):
@@ -134,7 +134,7 @@ def test_image_network_is_restored_from_its_state_alone():
         nn.init.normal_(parameter, std=0.02)
     restored = restore_image_network(network.state_dict())
     assert (restored.name, restored.preprocessing.crop, restored.training) == ("resnet18", 40, False)
-    assert restored.preprocessing.as_plan() == network.preprocessing.as_plan()
+    assert restored.preprocessing.describe() == network.preprocessing.describe()
     pixels = torch.randint(0, 256, (1, 40, 40, 3), dtype=torch.uint8)
     assert torch.equal(restored(pixels), network.eval()(pixels)) and restored.map_shape() == (4, 512)
     state = network.state_dict()

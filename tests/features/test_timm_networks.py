@@ -15,7 +15,7 @@ from visual_grounding.errors import InputError
 from visual_grounding.features.backbones import Backbone, load_backbone
 from visual_grounding.features.backbones.timm_networks import _Map, _Own, preprocessing_of
 from visual_grounding.features.extraction import Pooling, extract
-from visual_grounding.features.images import UnreadableImage, open_images
+from visual_grounding.images.sources import UnreadableImage, open_images
 
 EFFICIENTNET = "tf_efficientnet_b1.ns_jft_in1k"  # GS's
 
@@ -95,11 +95,11 @@ def test_preprocessing_equals_timms_for_every_kind_of_weights(size: tuple[int, i
 
 def test_plans_differ_where_the_preprocessing_does() -> None:
     data = timm.data.resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(EFFICIENTNET).to_dict())
-    plan = preprocessing_of(data).as_plan()
+    plan = preprocessing_of(data).describe()
     assert plan == "timm center, share 0.882 bicubic, crop 240x240, normalise 0.485 0.456 0.406 0.229 0.224 0.225"
     assert preprocessing_of(data).summary == "272/240"
     others = [{"crop_mode": "squash"}, {"crop_pct": 1.0}, {"interpolation": "bilinear"}, {"mean": (0.5,) * 3}]
-    assert len({plan, *(preprocessing_of({**data, **other}).as_plan() for other in others)}) == 5
+    assert len({plan, *(preprocessing_of({**data, **other}).describe() for other in others)}) == 5
 
 
 def test_pictures_that_vanish_or_grow_endless_are_unreadable() -> None:
@@ -186,7 +186,7 @@ def test_folder_from_the_hub_brings_its_preprocessing(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     backbone = load_backbone(f"timm:{name}", str(tmp_path))
     assert backbone.preprocessing.mean == (0.1, 0.2, 0.3) and backbone.preprocessing.shape == (128, 128)
-    assert backbone.preprocessing.as_plan().startswith("timm squash, ")
+    assert backbone.preprocessing.describe().startswith("timm squash, ")
     with pytest.raises(InputError, match=r"holds a test_efficientnet, but --backbone asks for timm:test_vit"):
         load_backbone("timm:test_vit.r160_in1k", str(tmp_path))
     (tmp_path / "config.json").write_text("[")

@@ -17,16 +17,16 @@ from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval import faiss_index
 from visual_grounding.retrieval.dense import recall_of_table, retrieve_dense
 from visual_grounding.retrieval.faiss_index import (
-    FaissPlan,
     FaissSearcher,
+    FaissSettings,
     build_faiss,
+    choose_settings,
     file_names,
-    plan_faiss,
     rows_of_positions,
 )
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.index import Index, build_index
-from visual_grounding.retrieval.search import MARGIN, exact_search, settle_exactly
+from visual_grounding.retrieval.search import MARGIN, exact_search, rerank_exactly
 
 pytest.importorskip("faiss")
 
@@ -62,13 +62,13 @@ def test_flat_agrees_with_exact_search_ties_and_absent_images_included(tmp_path_
     if integers:
         embeddings = embeddings.round()
     embeddings[rng.random(images) < 0.2] = 0
-    plan = FaissPlan("flat", 0, 0, shard_size=130)
+    plan = FaissSettings("flat", 0, 0, shard_size=130)
     build_faiss(plan, embeddings, folder, folder)
     queries = torch.from_numpy(rng.normal(size=(5, 4)).round(int(rng.integers(0, 7))).astype(np.float32))
     exclude = torch.from_numpy(rng.integers(-1, images, 5))
     scores, rows = FaissSearcher(folder, plan, images).candidates(queries, k + MARGIN + 1)
     assert np.isin(rows, [*np.flatnonzero(embeddings.any(axis=1)), -1]).all()
-    found = settle_exactly(queries, embeddings, scores, rows, k, exclude)
+    found = rerank_exactly(queries, embeddings, scores, rows, k, exclude)
     expected = exact_search(queries, embeddings, k, exclude=exclude)
     assert torch.equal(found[1], expected[1]) and torch.equal(found[0], expected[0])
 
@@ -151,18 +151,18 @@ def test_index_continues_with_faiss_files_and_gives_the_same_bytes(retriever, la
 
 
 def test_plan_chooses_sizes_from_the_collection() -> None:
-    assert plan_faiss("flat", 1000, 512) == FaissPlan("flat", 0, 0, 131072)
+    assert choose_settings("flat", 1000, 512) == FaissSettings("flat", 0, 0, 131072)
     # 4·√90000 = 1200 lists; 262144 images can be trained on, 39 a list at least
-    assert plan_faiss("ivf", 90_000, 512).lists == 1200
-    assert plan_faiss("ivf", 100, 512).lists == 2
-    assert plan_faiss("ivf", 10**8, 512).lists == 262144 // 39
-    assert plan_faiss("pq", 90_000, 512) == FaissPlan("pq", 1200, 64, 2**28 // 72)
-    assert plan_faiss("pq", 90_000, 300).code_bytes == 30  # the largest divisor not above 300 / 8
-    assert plan_faiss("pq", 90_000, 6).code_bytes == 6
-    assert file_names(plan_faiss("flat", 250, 4, shard_size=100), 250) == [f"index-{n}.faiss" for n in range(3)]
-    assert file_names(plan_faiss("flat", 100, 4, shard_size=100), 100) == ["index.faiss"]
-    plan = FaissPlan("ivf", 1200, 0, 1)
-    assert (plan.probes(None), plan.probes(5), FaissPlan("ivf", 3, 0, 1).probes(None)) == (37, 5, 3)
+    assert choose_settings("ivf", 90_000, 512).lists == 1200
+    assert choose_settings("ivf", 100, 512).lists == 2
+    assert choose_settings("ivf", 10**8, 512).lists == 262144 // 39
+    assert choose_settings("pq", 90_000, 512) == FaissSettings("pq", 1200, 64, 2**28 // 72)
+    assert choose_settings("pq", 90_000, 300).code_bytes == 30  # the largest divisor not above 300 / 8
+    assert choose_settings("pq", 90_000, 6).code_bytes == 6
+    assert file_names(choose_settings("flat", 250, 4, shard_size=100), 250) == [f"index-{n}.faiss" for n in range(3)]
+    assert file_names(choose_settings("flat", 100, 4, shard_size=100), 100) == ["index.faiss"]
+    plan = FaissSettings("ivf", 1200, 0, 1)
+    assert (plan.probes(None), plan.probes(5), FaissSettings("ivf", 3, 0, 1).probes(None)) == (37, 5, 3)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from pathlib import Path
 from PIL import Image
 
 from ..errors import InputError
-from ..features.images import ImageSource, UnreadableImage, read_image
 from ..features.store import FeatureStore
+from ..images.sources import ImageSource, UnreadableImage, read_image
 from ..retrieval.image_ids import ImageIds
 
 _SOURCE_WIDTH, _OUTPUT_WIDTH = 60, 58  # letters of a line beside the pictures of the PNG; the page wraps by itself

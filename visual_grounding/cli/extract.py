@@ -72,8 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Extract, and say what came out."""
     from ..features.backbones import load_backbone
+    from ..features.dry_run import dry_run
     from ..features.extraction import Pooling, extract
-    from ..features.rehearsal import rehearse
     from ..storage.ranks import this_rank
 
     images = open_image_source(args)
@@ -89,8 +89,8 @@ def run(args: argparse.Namespace) -> None:
     if args.dry_run and not this_rank().leads:
         return  # one rank speaks for all
     if args.dry_run:
-        rehearsal = rehearse(images, backbone, args.out, **choices)
-        print(rehearsal.describe())
-        rehearsal.check_disk()
+        found = dry_run(images, backbone, args.out, **choices)
+        print(found.describe())
+        found.check_disk()
     else:
         print(extract(images, backbone, args.out, strict=args.strict, **choices).describe(args.out))

@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..features.images import ImageSource
+    from ..images.sources import ImageSource
 
 
 def add_image_source(parser: argparse.ArgumentParser, what: str = "") -> None:
@@ -40,7 +40,7 @@ def open_image_source(args: argparse.Namespace) -> "ImageSource":
     Raises:
         InputError: as `open_images`.
     """
-    from ..features.images import open_images
+    from ..images.sources import open_images
 
     images = open_images(args.images, args.image_column, args.key_column)
     note = getattr(images, "note", "")  # only parquet has one

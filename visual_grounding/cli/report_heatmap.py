@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ..analysis.report import ReportRow
     from ..analysis.text_over_image import HeatMap, Query
     from ..features.framing import Framing
-    from ..features.images import ImageSource
     from ..features.store import FeatureStore
+    from ..images.sources import ImageSource
     from ..retrieval.retriever import Retriever
 
 _SIDE = 224  # pixels of a picture on the page
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> None:
     signed = signature(
         "heatmap",
         retriever=retriever.sha256[:8],
-        features=store.made_from[:8],
+        features=store.digest[:8],
         grid=side,
         channels=channels,
         framing="whole" if not framing.resize else f"{framing.resize}/{framing.crop}",
@@ -277,7 +277,7 @@ def _places(images: "ImageSource", wanted: list[str]) -> dict[str, int]:
 
 
 def _size(images: "ImageSource", place: int | None) -> tuple[int, int] | None:
-    from ..features.images import UnreadableImage, read_image
+    from ..images.sources import UnreadableImage, read_image
 
     try:
         return None if place is None else read_image(images, place).size
@@ -296,7 +296,7 @@ def _row(
     from ..analysis.overlay import draw_overlay, letterbox
     from ..analysis.report import ReportImage, ReportRow
     from ..features.framing import Box
-    from ..features.images import UnreadableImage, read_image
+    from ..images.sources import UnreadableImage, read_image
 
     key, text = heat.query
     outputs: list[tuple[str, str, bool | None]] = []

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ..features.images import ImageSource, UnreadableImage, open_images, read_image
 from ..features.store import FeatureStore
+from ..images.sources import ImageSource, UnreadableImage, open_images, read_image
 from ..storage.artefact import META, sha256_of_file
 from ..text.lines import read_lines, sha256_of_lines
 from .findings import Finding, note, ok, wrong
@@ -227,11 +227,11 @@ def check_index(folder: Path, parts: Parts) -> Iterator[Finding]:
             fits = False
             yield wrong(f"Stale: {error}", rebuild)
     if parts.store is not None:
-        made_from = read_meta(folder, INDEX).get("plan", {}).get("features_made_from", parts.store.made_from)
+        made_from = read_meta(folder, INDEX).get("plan", {}).get("features_made_from", parts.store.digest)
         if index.keys_sha256 != parts.store.keys_sha256:
             fits = False
             yield wrong(f"{folder} is of other images than {parts.store.folder}: their keys differ.", rebuild)
-        elif made_from != parts.store.made_from and (parts.retriever is None or parts.retriever.image_network is None):
+        elif made_from != parts.store.digest and (parts.retriever is None or parts.retriever.image_network is None):
             fits = False
             yield wrong(f"{folder} was made from other features of the same images than {parts.store.folder}.", rebuild)
     if fits:

@@ -14,11 +14,11 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from ..devices import choose_device, cores
 from ..errors import InputError
+from ..images.sources import ImageSource, UnreadableImage, read_image
 from ..progress import progress_bar
 from ..storage.ranks import this_rank
 from ..storage.signature import signature
-from .backbones import Backbone, PicturePreparation
-from .images import ImageSource, UnreadableImage, read_image
+from .backbones import Backbone, PicturePreprocessing
 from .store_writer import StoreSummary, StoreWriter
 
 POOLS = ("mean", "max", "grid", "own")
@@ -123,12 +123,12 @@ def prepare(
     choices = {
         "backbone": backbone.name,
         "weights": backbone.weights,
-        "preprocessing": backbone.preprocessing.as_plan(),
+        "preprocessing": backbone.preprocessing.describe(),
         "pool": pooling.kind,
         "grid": pooling.grid,
         "precision": precision,
     }
-    plan = {**choices, "images": images.fingerprint, "device": place.type, "batch_size": batch_size}
+    plan = {**choices, "images": images.digest, "device": place.type, "batch_size": batch_size}
     seen = {"images": len(images.keys), **choices, "preprocessing": backbone.preprocessing.summary}
     shape = (regions, features)
     return Preparation(images, backbone, pooling, forward, shape, plan, seen, batch_size, workers or cores())
@@ -259,7 +259,7 @@ class _Forward:
     """A network on its device, in its precision."""
 
     def __init__(
-        self, network: nn.Module, preprocessing: PicturePreparation, device: torch.device, dtype: torch.dtype
+        self, network: nn.Module, preprocessing: PicturePreprocessing, device: torch.device, dtype: torch.dtype
     ) -> None:
         self.network = network.to(device)
         self.preprocessing = preprocessing

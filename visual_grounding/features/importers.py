@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import InputError
+from ..images.sources import check_keys
 from ..progress import progress_bar
 from ..storage.artefact import check_whole
 from ..storage.ranks import this_rank
@@ -28,7 +29,6 @@ from .array_files import (
     sample_digest,
     stored_bytes,
 )
-from .images import check_keys
 from .store_writer import StoreSummary, StoreWriter
 
 IMAGE_SUFFIXES = (".npy", ".npz", *TORCH_SUFFIXES)
@@ -43,13 +43,13 @@ class ArraySource(Protocol):
         keys: one per image.
         regions: R, the most that an image has.
         size: F.
-        fingerprint: digest that notices other input without reading all of it.
+        digest: of enough of it to notice other input.
     """
 
     keys: Sequence[str]
     regions: int
     size: int
-    fingerprint: str
+    digest: str
 
     def block(self, start: int, stop: int) -> tuple[np.ndarray, dict[int, str]]:
         """Features (stop - start, R, F) of some rows, and why rows among them are unreadable."""
@@ -78,7 +78,7 @@ class CollectionArray:
             )
         self.keys: Sequence[str] = keys
         _, self.regions, self.size = regions_first(self._array[:1], channels_first).shape
-        self.fingerprint = sample_digest(path)
+        self.digest = sample_digest(path)
 
     def block(self, start: int, stop: int) -> tuple[np.ndarray, dict[int, str]]:
         """Features of some rows; none is unreadable."""
@@ -126,7 +126,7 @@ class ImageArrays:
             digest.update(f"{key}\t{path.stat().st_size if path else -1}\n".encode())
         for path in present[:: -(-len(present) // _SAMPLED_FILES)]:
             digest.update(sample_digest(path).encode())
-        self.fingerprint = digest.hexdigest()
+        self.digest = digest.hexdigest()
 
     def _first_readable(self, paths: list[Path]) -> tuple[Path, tuple[int, int]]:
         for path in paths:
@@ -230,7 +230,7 @@ def import_features(
     """
     if normalise not in NORMALISATIONS:
         raise InputError(f"--normalise should be one of {', '.join(NORMALISATIONS)}, but is {normalise}.")
-    plan = {"arrays": source.fingerprint, "normalise": normalise}
+    plan = {"arrays": source.digest, "normalise": normalise}
     writer = StoreWriter(out, source.keys, source.regions, source.size, plan, shard_size, strict)
     shards = list(writer.missing())
     done = writer.share - sum(shard.stop - shard.start for shard in shards)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..images.sources import ImageSource, UnreadableImage, read_image
 from ..text.lines import sha256_of_lines
-from .images import ImageSource, UnreadableImage, read_image
 
 
 class PixelSource:
@@ -24,7 +24,7 @@ class PixelSource:
 
     Attributes:
         keys_sha256: the collection; equal to that of a feature store of the same images.
-        made_from: digest of the files' names and sizes and of the preprocessing.
+        digest: of the files' names and sizes and of the preprocessing.
         signature: for an index.
         unreadable: rows that couldn't be read so far, and why.
     """
@@ -36,8 +36,8 @@ class PixelSource:
         self.threads = threads
         self.unreadable: dict[int, str] = {}
         self.keys_sha256 = sha256_of_lines(list(images.keys))
-        self.signature = f"images {images.fingerprint[:8]}, {preprocessing.as_plan()}"
-        self.made_from = hashlib.sha256(f"{images.fingerprint} {preprocessing.as_plan()}".encode()).hexdigest()
+        self.signature = f"images {images.digest[:8]}, {preprocessing.describe()}"
+        self.digest = hashlib.sha256(f"{images.digest} {preprocessing.describe()}".encode()).hexdigest()
 
     def __len__(self) -> int:
         return len(self.images.keys)

@@ -26,9 +26,9 @@ class FeatureStore:
     Attributes:
         features: (I, R, F) float16, memory-mapped.
         keys_sha256: digest of `keys.txt`: the identity of the collection.
-        signature: how the features were made.
-        plan: the choices and inputs that made the features, such as `weights` and `pool`; empty where nothing says.
-        made_from: digest of every choice and input that made the features: other features of the same images differ.
+        signature: how the features were made (`storage/signature.py` explains the three identities).
+        plan: every choice and input that decided its bytes, such as `weights` and `pool`; empty where nothing says.
+        digest: of the plan: other features of the same images differ in it.
 
     Raises:
         InputError: the folder isn't a whole feature store.
@@ -41,7 +41,7 @@ class FeatureStore:
         self.signature: str = meta["signature"]
         self.keys_sha256: str = meta["keys_sha256"]
         self.plan: dict[str, Any] = meta.get("plan", {})
-        self.made_from: str = hashlib.sha256(json.dumps(self.plan, sort_keys=True).encode()).hexdigest()
+        self.digest: str = hashlib.sha256(json.dumps(self.plan, sort_keys=True).encode()).hexdigest()
         self.features = open_array(
             self.folder / "features.npy", (meta["images"], meta["regions"], meta["size"]), "float16"
         )

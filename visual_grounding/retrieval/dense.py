@@ -12,7 +12,7 @@ from .ids_writer import ImageIdsWriter
 from .image_ids import NO_IMAGE
 from .index import Index, check_at_least_one
 from .retriever import Retriever
-from .search import settle
+from .search import rerank
 
 RECALL_SENTENCES = 256
 
@@ -39,7 +39,7 @@ def retrieve_dense(
         exclude_keys: for each sentence the image that must not be found, e.g. its own.
         batch_size: sentences encoded at a time.
         shard_size: sentences between two save points.
-        probes: lists of an approximate index that are searched for each sentence (default: `FaissPlan.probes`).
+        probes: lists of an approximate index that are searched for each sentence (default: `FaissSettings.probes`).
 
     Returns:
         counts: `empty` and `truncated` sentences, `short` ones with fewer than N images, `unknown_excluded` ones whose
@@ -93,7 +93,7 @@ def recall_of_table(
     best, nearest = index.search_exactly(queries, ids.shape[1], retriever.device, exclude)  # (sample, N)
     nearest[~queries.any(dim=1)] = NO_IMAGE
     last = best.masked_fill(nearest == NO_IMAGE, float("inf")).amin(dim=1, keepdim=True)
-    scores, found = settle(queries, index.embeddings, torch.from_numpy(ids[chosen]).long(), ids.shape[1])
+    scores, found = rerank(queries, index.embeddings, torch.from_numpy(ids[chosen]).long(), ids.shape[1])
     right = (found != NO_IMAGE) & (scores >= last)
     return float(right.sum() / max(1, int((nearest != NO_IMAGE).sum())))
 

@@ -66,7 +66,7 @@ def import_faiss(why: str) -> Any:
 
 
 @dataclass(frozen=True)
-class FaissPlan:
+class FaissSettings:
     """What is decided about an index before it is built.
 
     Attributes:
@@ -96,14 +96,14 @@ class FaissPlan:
         return asked or min(self.lists, max(8, self.lists // 32))
 
 
-def plan_faiss(
+def choose_settings(
     kind: str,
     images: int,
     size: int,
     lists: int | None = None,
     code_bytes: int | None = None,
     shard_size: int | None = None,
-) -> FaissPlan:
+) -> FaissSettings:
     """Fill in what wasn't asked for.
 
     Lists: 4·√I, as faiss's guidelines have it, unless so few images are trained on that centres would be poor. Bytes of
@@ -144,16 +144,16 @@ def plan_faiss(
     if kind == "pq" and code_bytes is None:
         code_bytes = max(each for each in range(1, max(8, size // 8) + 1) if size % each == 0)
     bytes_per_image = {"flat": 4 * size, "ivf": 4 * size + 8, "pq": (code_bytes or 0) + 8}[kind]
-    return FaissPlan(kind, lists or 0, code_bytes or 0, shard_size or max(1, _FILE_BYTES // bytes_per_image))
+    return FaissSettings(kind, lists or 0, code_bytes or 0, shard_size or max(1, _FILE_BYTES // bytes_per_image))
 
 
-def file_names(plan: FaissPlan, images: int) -> list[str]:
+def file_names(plan: FaissSettings, images: int) -> list[str]:
     """`index.faiss`, or `index-0.faiss`, `index-1.faiss` … where there are several."""
     count = max(1, -(-images // plan.shard_size))
     return ["index.faiss"] if count == 1 else [f"index-{number}.faiss" for number in range(count)]
 
 
-def build_faiss(plan: FaissPlan, embeddings: np.ndarray, files: Path, progress: Path) -> None:
+def build_faiss(plan: FaissSettings, embeddings: np.ndarray, files: Path, progress: Path) -> None:
     """Write the index's files; goes on with the file at which it was interrupted.
 
     Args:
@@ -200,7 +200,7 @@ def _chunks(embeddings: np.ndarray, start: int, stop: int) -> Iterator[tuple[int
         yield first, embeddings[first : min(first + _CHUNK, stop)]
 
 
-def _train(faiss: Any, plan: FaissPlan, embeddings: np.ndarray, absent: np.ndarray) -> Any:
+def _train(faiss: Any, plan: FaissSettings, embeddings: np.ndarray, absent: np.ndarray) -> Any:
     """An empty index that knows its lists and codes, learned from a seeded sample of the present images."""
     size = embeddings.shape[1]
     recipe = {
@@ -253,7 +253,7 @@ class FaissSearcher:
         images: I.
     """
 
-    def __init__(self, folder: Path, plan: FaissPlan, images: int) -> None:
+    def __init__(self, folder: Path, plan: FaissSettings, images: int) -> None:
         self.faiss = import_faiss(f"index {folder}, of --kind {plan.kind},")
         self.folder = folder
         self.plan = plan

@@ -21,9 +21,9 @@ from ..storage.artefact import open_array, read_keys, read_meta
 from ..storage.ranks import this_rank
 from ..storage.shards import Shard, ShardedArtefact
 from ..storage.signature import signature
-from .faiss_index import APPROXIMATE, FaissPlan, FaissSearcher, build_faiss, import_faiss, plan_faiss
+from .faiss_index import APPROXIMATE, FaissSearcher, FaissSettings, build_faiss, choose_settings, import_faiss
 from .retriever import Retriever
-from .search import MARGIN, exact_search, settle, settle_exactly
+from .search import MARGIN, exact_search, rerank, rerank_exactly
 
 INDEX = "index"
 KEYS = "keys.txt"
@@ -96,7 +96,7 @@ class Index:
             k: results per query; where fewer are found, the id is −1 and the score 0.
             device: where to compute.
             exclude: a row that must not be returned, −1 for none.
-            probes: lists to search, for an approximate index (default: `FaissPlan.probes`).
+            probes: lists to search, for an approximate index (default: `FaissSettings.probes`).
 
         Shapes:
             queries: (Q, D);  exclude: (Q,)
@@ -112,8 +112,8 @@ class Index:
         scores, candidates = self._searcher.candidates(queries, k + MARGIN + (exclude is not None), device, probes)
         queries = queries.to(device, torch.float32)
         if self.approximate:
-            return settle(queries, self.embeddings, candidates, k, exclude)
-        return settle_exactly(queries, self.embeddings, scores, candidates, k, exclude, self._largest_norm)
+            return rerank(queries, self.embeddings, candidates, k, exclude)
+        return rerank_exactly(queries, self.embeddings, scores, candidates, k, exclude, self._largest_norm)
 
     def search_exactly(
         self, queries: Tensor, k: int, device: str | torch.device = "cpu", exclude: Tensor | None = None
@@ -154,9 +154,9 @@ def _unreadable(store: FeatureStore | PixelSource, shard: Shard) -> list[list[st
     return [[store.images.keys[row], store.unreadable[row]] for row in rows]
 
 
-def _read_plan(folder: Path, meta: dict[str, Any]) -> FaissPlan:
+def _read_plan(folder: Path, meta: dict[str, Any]) -> FaissSettings:
     try:
-        plan = FaissPlan(**meta["faiss"])
+        plan = FaissSettings(**meta["faiss"])
         if plan.kind != meta["kind"] or min(plan.lists, plan.code_bytes, plan.shard_size - 1) < 0:
             raise ValueError(f"{plan} doesn't fit kind {meta['kind']!r}")
     except (KeyError, TypeError, ValueError) as error:
@@ -198,7 +198,7 @@ def build_index(
         batch_size: images embedded at a time.
         shard_size: images between two save points.
         kind: exact, flat, ivf or pq.
-        lists: inverted lists of ivf and pq (default: `plan_faiss`).
+        lists: inverted lists of ivf and pq (default: `choose_settings`).
         code_bytes: bytes of an image's code in pq (likewise).
         faiss_shard_size: images in one of faiss's files (likewise).
 
@@ -208,12 +208,12 @@ def build_index(
     """
     check_at_least_one(batch_size=batch_size, shard_size=shard_size)
     retriever.check_store(store)
-    plan = _plan_search(kind, len(store), retriever.joint_size, lists, code_bytes, faiss_shard_size)
+    plan = _choose_search(kind, len(store), retriever.joint_size, lists, code_bytes, faiss_shard_size)
     choices: dict[str, Any] = {
         "retriever_sha256": retriever.sha256,
         "keys_sha256": store.keys_sha256,
         "features": store.signature,
-        "features_made_from": store.made_from,
+        "features_made_from": store.digest,
         "batch_size": batch_size,
         "device": torch.device(retriever.device).type,
         **({} if plan is None else {"faiss": asdict(plan)}),
@@ -259,16 +259,16 @@ def build_index(
                 "index",
                 retriever=retriever.sha256[:8],
                 keys=store.keys_sha256[:8],
-                features=store.made_from[:8],
+                features=store.digest[:8],
                 **_describe(plan),
             ),
         }
     )
 
 
-def _plan_search(
+def _choose_search(
     kind: str, images: int, size: int, lists: int | None, code_bytes: int | None, faiss_shard_size: int | None
-) -> FaissPlan | None:
+) -> FaissSettings | None:
     """None for an exact index.
 
     Raises:
@@ -276,14 +276,14 @@ def _plan_search(
     """
     if kind != "exact":
         import_faiss(f"--kind {kind}")
-        return plan_faiss(kind, images, size, lists, code_bytes, faiss_shard_size)
+        return choose_settings(kind, images, size, lists, code_bytes, faiss_shard_size)
     for flag, value in (("lists", lists), ("code-bytes", code_bytes), ("faiss-shard-size", faiss_shard_size)):
         if value is not None:
             raise InputError(f"--{flag} is for an index that faiss makes, but --kind is exact.")
     return None
 
 
-def _describe(plan: FaissPlan | None) -> dict[str, object]:
+def _describe(plan: FaissSettings | None) -> dict[str, object]:
     """What the signature says of an index by faiss."""
     if plan is None:
         return {}

@@ -227,11 +227,11 @@ def exact_search(
         return torch.zeros(len(queries), k), torch.full((len(queries), k), NO_IMAGE)
     with _full_precision():
         candidates = scan(queries, embeddings, k + MARGIN + (exclude is not None), chunk, query_chunk)
-        return settle_exactly(queries, embeddings, *candidates, k, exclude, largest_norm)
+        return rerank_exactly(queries, embeddings, *candidates, k, exclude, largest_norm)
 
 
 @torch.no_grad()
-def settle_exactly(
+def rerank_exactly(
     queries: Tensor,
     embeddings: Embeddings,
     candidate_scores: Tensor,
@@ -247,7 +247,7 @@ def settle_exactly(
         candidate_scores: (Q, C), best first;  candidates: (Q, C) rows, −1 where there is none
         returns: scores (Q, k) float32, ids (Q, k) int64, on the CPU
     """
-    scores, ids = settle(queries, embeddings, candidates, k, exclude)
+    scores, ids = rerank(queries, embeddings, candidates, k, exclude)
     if candidates.shape[1] >= len(embeddings):
         return scores, ids  # every image is a candidate
     norm = _largest_norm(embeddings) if largest_norm is None else largest_norm
@@ -264,7 +264,7 @@ def settle_exactly(
 
 
 @torch.no_grad()
-def settle(
+def rerank(
     queries: Tensor, embeddings: Embeddings, candidates: Tensor, k: int, exclude: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The k best of the candidates, by exact score, ties by row; absent and excluded ones are left out.

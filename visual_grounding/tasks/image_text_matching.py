@@ -24,9 +24,9 @@ from torch import Tensor
 from ..data.captions import CaptionDataset, load_captions
 from ..data.complete_batches import CompleteBatches
 from ..errors import InputError
-from ..features.images import open_images
 from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
+from ..images.sources import open_images
 from ..modules.joint_embedding import WORD_ENCODERS
 from ..retrieval.recall import DIRECTIONS, RECALL_AT, recall_summary
 from ..text.pretrained_tokenizer import PretrainedTokenizer

@@ -10,14 +10,14 @@ from difflib import get_close_matches
 from ...errors import InputError
 from . import dual_encoder_towers, timm_networks
 from .backbone import Backbone
-from .preprocessing import LibraryPreprocessing, PicturePreparation, Preprocessing
+from .preprocessing import LibraryPreprocessing, PicturePreprocessing, Preprocessing
 from .torchvision_networks import load_torchvision, torchvision_names
 
 __all__ = [
     "SCATTERING",
     "Backbone",
     "LibraryPreprocessing",
-    "PicturePreparation",
+    "PicturePreprocessing",
     "Preprocessing",
     "backbone_names",
     "load_backbone",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from .preprocessing import PicturePreparation
+from .preprocessing import PicturePreprocessing
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,6 @@ class Backbone:
 
     name: str
     network: nn.Module
-    preprocessing: PicturePreparation
+    preprocessing: PicturePreprocessing
     weights: str
     own: nn.Module | None = None

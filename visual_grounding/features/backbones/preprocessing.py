@@ -13,10 +13,10 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
-from ..images import MAX_PIXELS, UnreadableImage
+from ...images.sources import MAX_PIXELS, UnreadableImage
 
 
-class PicturePreparation(Protocol):
+class PicturePreprocessing(Protocol):
     """Both halves.
 
     Attributes:
@@ -42,7 +42,7 @@ class PicturePreparation(Protocol):
         """(B, H, W, 3) uint8 -> (B, 3, H, W) float32."""
         ...
 
-    def as_plan(self) -> str:
+    def describe(self) -> str:
         """One line that says everything."""
         ...
 
@@ -93,7 +93,7 @@ class Preprocessing:
         """The same framing at another size: the cropped share of the picture stays."""
         return Preprocessing(round(self.resize * crop / self.crop), crop, self.mean, self.std, self.interpolation)
 
-    def as_plan(self) -> str:
+    def describe(self) -> str:
         """One line that says everything."""
         return f"resize {self.resize} {self.interpolation}, crop {self.crop}, {_normalisation(self.mean, self.std)}"
 
@@ -146,7 +146,7 @@ class LibraryPreprocessing:
         """
         return scale_and_normalise(pixels, self.mean, self.std)
 
-    def as_plan(self) -> str:
+    def describe(self) -> str:
         """One line that says everything."""
         return f"{self.description}, {_normalisation(self.mean, self.std)}"
 

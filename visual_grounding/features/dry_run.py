@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from ..errors import InputError
-from ..storage.outlook import Outlook, array_bytes, look_ahead, meta_bytes
+from ..images.sources import ImageSource
+from ..storage.estimate import Estimate, array_bytes, estimate_output, meta_bytes
 from ..storage.ranks import this_rank
 from ..storage.signature import signature
 from ..text.lines import sha256_of_lines
 from .backbones import Backbone
 from .extraction import MEAN, Pooling, map_ahead, prepare
-from .images import ImageSource
 from .store import FEATURE_STORE
 from .store_writer import StoreSummary, check_shard_size, store_meta, store_plan
 
@@ -51,7 +51,7 @@ class Pace(NamedTuple):
         return images * (max(parts) if overlapped else sum(parts))
 
 
-class Rehearsal(NamedTuple):
+class DryRun(NamedTuple):
     """What a run would make and take. `size` is of the finished store, if every image is readable."""
 
     out: Path
@@ -59,7 +59,7 @@ class Rehearsal(NamedTuple):
     first_key: str
     shape: tuple[int, int, int]
     size: int
-    outlook: Outlook
+    estimate: Estimate
     device: str
     pace: Pace | None
     seconds: float
@@ -70,12 +70,12 @@ class Rehearsal(NamedTuple):
         lines = [
             ("images", f"{self.images}, the first is {self.first_key}"),
             ("output", f"{self.out}: ({shape}) float16, {readable_size(self.size)}"),
-            ("disk", f"{readable_size(self.outlook.free)} free"),
+            ("disk", f"{readable_size(self.estimate.free)} free"),
         ]
         left = self.images_left
-        if self.outlook.finished:
+        if self.estimate.finished:
             lines.append(("state", "finished already by the same command; a run would do nothing"))
-        elif left < self.images or self.outlook.claimed:
+        elif left < self.images or self.estimate.claimed:
             lines.append(("state", f"interrupted; a run would continue: {self.images - left} images done, {left} left"))
         else:
             lines.append(("state", "nothing there yet"))
@@ -92,7 +92,7 @@ class Rehearsal(NamedTuple):
     @property
     def images_left(self) -> int:
         """Images that a run would still have to do."""
-        return sum(shard.stop - shard.start for shard in self.outlook.missing)
+        return sum(shard.stop - shard.start for shard in self.estimate.missing)
 
     def check_disk(self) -> None:
         """Refuse a run that would fill the disk.
@@ -100,15 +100,15 @@ class Rehearsal(NamedTuple):
         Raises:
             InputError: with the bytes needed and free.
         """
-        lacking = self.outlook.lacking(self.size)
+        lacking = self.estimate.lacking(self.size)
         if lacking:
             raise InputError(
-                f"{self.out} needs {readable_size(self.outlook.free + lacking)}, but the disk has "
-                f"{readable_size(self.outlook.free)} free. Free {readable_size(lacking)}, or choose another --out."
+                f"{self.out} needs {readable_size(self.estimate.free + lacking)}, but the disk has "
+                f"{readable_size(self.estimate.free)} free. Free {readable_size(lacking)}, or choose another --out."
             )
 
 
-def rehearse(
+def dry_run(
     images: ImageSource,
     backbone: Backbone,
     out: str | Path,
@@ -119,7 +119,7 @@ def rehearse(
     workers: int | None = None,
     precision: str = "float32",
     clock: Callable[[], float] = time.perf_counter,
-) -> Rehearsal:
+) -> DryRun:
     """Find out what `extract` with the same arguments would do. One batch is measured; nothing is written.
 
     Raises:
@@ -130,7 +130,7 @@ def rehearse(
     count, (regions, size) = len(images.keys), job.shape
     digest = sha256_of_lines(list(images.keys))
     plan = store_plan(job.plan, digest, regions, size)
-    outlook = look_ahead(out, FEATURE_STORE, plan, count, shard_size)
+    estimate = estimate_output(out, FEATURE_STORE, plan, count, shard_size)
     meta = store_meta(StoreSummary(count, regions, size, 0, 0), digest, signature("extract", **job.seen))
     total = (
         array_bytes((count, regions, size), "float16")
@@ -138,16 +138,16 @@ def rehearse(
         + meta_bytes(FEATURE_STORE, plan, count, shard_size, meta)
     )
     pace, seconds = None, 0.0
-    if outlook.missing:
-        shard = outlook.missing[len(outlook.missing) // 2]
+    if estimate.missing:
+        shard = estimate.missing[len(estimate.missing) // 2]
         rows = range(shard.start, min(shard.stop, shard.start + batch_size))
         pace = measure(job.load, job.regions, rows, job.threads, clock)
-        left = sum(shard.stop - shard.start for shard in outlook.missing)
+        left = sum(shard.stop - shard.start for shard in estimate.missing)
         on_gpu = job.place.type == "cuda"
         # Ranks on one CPU share its cores, and so the pace; on GPUs each has a card of its own.
         seconds = pace.seconds(left, overlapped=on_gpu) / (this_rank().world if on_gpu else 1)
-    return Rehearsal(
-        Path(out), count, images.keys[0], (count, regions, size), total, outlook, str(job.place), pace, seconds
+    return DryRun(
+        Path(out), count, images.keys[0], (count, regions, size), total, estimate, str(job.place), pace, seconds
     )
 
 

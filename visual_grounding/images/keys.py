@@ -49,7 +49,7 @@ def check_keys(keys: Sequence[str], origin: str | Path) -> None:
             )
 
 
-def fingerprint_of(sizes: Iterable[tuple[str, int]]) -> str:
+def digest_of(sizes: Iterable[tuple[str, int]]) -> str:
     """Digest of keys and file sizes: the same images in a folder, a tar or a zip have the same."""
     digest = hashlib.sha256()
     for key, size in sizes:

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.features.containers import encoded, picture, write_parquet, write_tar, write_zip
+from tests.images.containers import encoded, picture, write_parquet, write_tar, write_zip
 from visual_grounding.errors import InputError
-from visual_grounding.features import parquet_rows
-from visual_grounding.features.images import UnreadableImage, open_images, read_image
-from visual_grounding.features.shard_patterns import expand_braces
+from visual_grounding.images import parquet_rows
+from visual_grounding.images.patterns import expand_braces
+from visual_grounding.images.sources import UnreadableImage, open_images, read_image
 
 METHODS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
 
@@ -63,9 +63,9 @@ def test_zip_has_the_fingerprint_of_a_folder_and_tar_with_the_same_images(tmp_pa
         (tmp_path / "i" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "i" / name).write_bytes(content)
     sources = [write_zip(tmp_path / "i.zip", images), write_tar(tmp_path / "i.tar", images), tmp_path / "i"]
-    assert len({open_images(source).fingerprint for source in sources}) == 1
+    assert len({open_images(source).digest for source in sources}) == 1
     longer = write_zip(tmp_path / "longer.zip", {**images, "a.jpg": b"12345"})
-    assert open_images(longer).fingerprint != open_images(sources[0]).fingerprint
+    assert open_images(longer).digest != open_images(sources[0]).digest
 
 
 @pytest.mark.parametrize("write", [write_zip, write_tar])
@@ -158,9 +158,9 @@ def test_shards_are_read_from_many_threads(tmp_path: Path) -> None:
         write_tar(tmp_path / f"{shard}.tar", members)
     rows = np.random.default_rng(0).integers(0, 60, 500)
     assert read_in_threads(tmp_path, rows) == [images[row] for row in rows]
-    before = open_images(tmp_path).fingerprint
+    before = open_images(tmp_path).digest
     write_tar(tmp_path / "5.tar", {**members, "059.jpg": b"other" * 99})
-    assert open_images(tmp_path).fingerprint != before
+    assert open_images(tmp_path).digest != before
 
 
 def test_folder_of_tars_and_anything_else_is_a_folder_of_images(shards: Path) -> None:
@@ -298,7 +298,7 @@ def test_parquet_fingerprint_notices_other_images_with_the_same_keys(tmp_path: P
     prints = []
     for number, images in enumerate(([b"AA", b"B"], [b"AAA", b"B"], [b"AA", b"B"])):
         (tmp_path / str(number)).mkdir()
-        prints.append(open_images(write_parquet(tmp_path / f"{number}/t.parquet", images)).fingerprint)
+        prints.append(open_images(write_parquet(tmp_path / f"{number}/t.parquet", images)).digest)
     assert prints[0] == prints[2] != prints[1]
 
 

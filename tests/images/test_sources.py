@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.features.containers import encoded, picture, write_tar
+from tests.images.containers import encoded, picture, write_tar
 from visual_grounding.errors import InputError
-from visual_grounding.features.images import MAX_PIXELS, UnreadableImage, decode, open_images, read_image
+from visual_grounding.images.sources import MAX_PIXELS, UnreadableImage, decode, open_images, read_image
 
 
 def test_folder_gives_sorted_relative_paths_with_suffix(tmp_path: Path) -> None:
@@ -56,14 +56,14 @@ def test_list_keeps_its_order_and_lines(tmp_path: Path) -> None:
 
 def test_fingerprint_changes_with_keys_and_sizes_alone(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"1234")
-    before = open_images(tmp_path).fingerprint
+    before = open_images(tmp_path).digest
     os.utime(tmp_path / "a.jpg", (0, 0))
-    assert open_images(tmp_path).fingerprint == before
-    assert open_images(write_tar(tmp_path.with_suffix(".tar"), {"a.jpg": b"1234"})).fingerprint == before
+    assert open_images(tmp_path).digest == before
+    assert open_images(write_tar(tmp_path.with_suffix(".tar"), {"a.jpg": b"1234"})).digest == before
     (tmp_path / "a.jpg").write_bytes(b"12345")
-    longer = open_images(tmp_path).fingerprint
+    longer = open_images(tmp_path).digest
     (tmp_path / "a.jpg").rename(tmp_path / "b.jpg")
-    assert len({before, longer, open_images(tmp_path).fingerprint}) == 3
+    assert len({before, longer, open_images(tmp_path).digest}) == 3
 
 
 def test_sources_are_refused_with_the_reason(tmp_path: Path) -> None:

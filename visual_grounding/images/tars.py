@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..errors import InputError
 from .decoding import UnreadableImage
-from .image_keys import MAX_BYTES, fingerprint_of, is_image_name
+from .keys import MAX_BYTES, digest_of, is_image_name
 
 _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"(\xb5/\xfd")  # gzip, bzip2, xz, zstandard
 
@@ -32,7 +32,7 @@ class TarredImages:
         self._paths = paths
         self._places = [(member.tar, member.offset, member.size) for member in members]
         self.keys: Sequence[str] = [member.name for member in members]
-        self.fingerprint = fingerprint_of((member.name, member.size) for member in members)
+        self.digest = digest_of((member.name, member.size) for member in members)
 
     def read(self, row: int) -> bytes:
         """The bytes of one member. A thread opens the tar for itself: a set of shards has more than may be open.

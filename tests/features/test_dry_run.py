@@ -17,11 +17,11 @@ from visual_grounding.cli.main import main
 from visual_grounding.errors import InputError
 from visual_grounding.features import extraction
 from visual_grounding.features.backbones import Backbone, Preprocessing
+from visual_grounding.features.dry_run import Pace, dry_run, measure, readable_size, readable_time
 from visual_grounding.features.extraction import Pooling, extract
-from visual_grounding.features.images import open_images
-from visual_grounding.features.rehearsal import Pace, measure, readable_size, readable_time, rehearse
-from visual_grounding.storage import outlook
-from visual_grounding.storage.outlook import array_bytes
+from visual_grounding.images.sources import open_images
+from visual_grounding.storage import estimate
+from visual_grounding.storage.estimate import array_bytes
 
 
 class Clock:
@@ -92,7 +92,7 @@ def test_pace_of_a_batch_worked_by_hand() -> None:
 
 def test_estimate_of_a_cpu_adds_both_halves_for_the_images_left(images: Path, tmp_path: Path) -> None:
     clock = Clock()
-    found = rehearse(open_images(images), slow(clock), tmp_path / "out", device="cpu", batch_size=4, clock=clock)
+    found = dry_run(open_images(images), slow(clock), tmp_path / "out", device="cpu", batch_size=4, clock=clock)
     # Decoding costs none of this clock's time, the network 0.5 s an image.
     assert found.pace == Pace(4, 0.0, 0.5, []) and found.seconds == 11 * 0.5
     assert "time       about 6 s" in found.describe() and "2.0 images/s, by 4 images" in found.describe()
@@ -102,12 +102,12 @@ def test_estimate_of_a_cpu_adds_both_halves_for_the_images_left(images: Path, tm
 def test_size_is_that_of_what_a_real_run_writes(images: Path, tmp_path: Path, pooling: Pooling) -> None:
     arguments = (open_images(images), slow(Clock()), tmp_path / "out", pooling)
     choices: dict[str, Any] = {"device": "cpu", "batch_size": 4, "shard_size": 3}
-    found = rehearse(*arguments, **choices)
+    found = dry_run(*arguments, **choices)
     extract(*arguments, **choices)
     assert found.size == sum(path.stat().st_size for path in (tmp_path / "out").iterdir()) > 500
     assert found.shape == (11, 4 if pooling.kind == "grid" else 1, 3)
-    again = rehearse(*arguments, **choices)
-    assert again.outlook.finished and again.pace is None and again.outlook.lacking(10**18) == 0
+    again = dry_run(*arguments, **choices)
+    assert again.estimate.finished and again.pace is None and again.estimate.lacking(10**18) == 0
     assert "state      finished already" in again.describe() and "time" not in again.describe()
 
 
@@ -117,8 +117,8 @@ def test_rehearsal_writes_nothing_and_sees_what_an_interrupted_run_left(
     arguments = (open_images(images), slow(Clock()), tmp_path / "out")
     choices: dict[str, Any] = {"device": "cpu", "batch_size": 2, "shard_size": 4}
     before = everything(tmp_path)
-    found = rehearse(*arguments, **choices)
-    assert everything(tmp_path) == before and found.images_left == 11 and found.outlook.claimed == 0
+    found = dry_run(*arguments, **choices)
+    assert everything(tmp_path) == before and found.images_left == 11 and found.estimate.claimed == 0
     assert "state      nothing there yet" in found.describe()
     write = extraction.StoreWriter.write
 
@@ -132,25 +132,25 @@ def test_rehearsal_writes_nothing_and_sees_what_an_interrupted_run_left(
         extract(*arguments, **choices)
     before = everything(tmp_path)
     clock = Clock()
-    found = rehearse(open_images(images), slow(clock), tmp_path / "out", clock=clock, **choices)
+    found = dry_run(open_images(images), slow(clock), tmp_path / "out", clock=clock, **choices)
     assert everything(tmp_path) == before
     assert found.images_left == 7 and found.seconds == 7 * 0.5
-    assert found.outlook.claimed == (tmp_path / "out.partial/files/features.npy").stat().st_size
+    assert found.estimate.claimed == (tmp_path / "out.partial/files/features.npy").stat().st_size
     assert "interrupted; a run would continue: 4 images done, 7 left" in found.describe()
     with pytest.raises(InputError, match=r"out\.partial was made with other choices \(batch_size was 2, now 3\)"):
-        rehearse(*arguments, **{**choices, "batch_size": 3})
+        dry_run(*arguments, **{**choices, "batch_size": 3})
     (tmp_path / "out.partial/progress/plan.json").write_text("{")
     with pytest.raises(InputError, match=r"plan\.json should say what was done before, but is broken.*Delete"):
-        rehearse(*arguments, **choices)
+        dry_run(*arguments, **choices)
     extract(open_images(images), slow(Clock()), tmp_path / "whole", **choices)
     with pytest.raises(InputError, match=r"whole was made with other choices \(pool was 'mean', now 'max'\)"):
-        rehearse(open_images(images), slow(Clock()), tmp_path / "whole", Pooling("max"), **choices)
+        dry_run(open_images(images), slow(Clock()), tmp_path / "whole", Pooling("max"), **choices)
 
 
 def test_outputs_that_can_not_be_written_are_refused(images: Path, tmp_path: Path, monkeypatch) -> None:
     def refused(out: Path, message: str, **choices: Any) -> None:
         with pytest.raises(InputError, match=message):
-            rehearse(open_images(images), slow(Clock()), out, device="cpu", **choices)
+            dry_run(open_images(images), slow(Clock()), out, device="cpu", **choices)
 
     refused(images, r"images exists and isn't a finished feature-store\. Choose another --out")
     (tmp_path / "file").touch()
@@ -177,7 +177,7 @@ def test_dry_run_says_what_a_run_takes_and_returns_2_where_the_disk_does_not_suf
     assert out.endswith("Nothing was written.\n") and err == ""
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(10**9, 10**9 - 2048, 2048))
-    assert outlook.shutil is shutil
+    assert estimate.shutil is shutil
     assert main([*map(str, command), "--dry-run"]) == 2
     out, err = capsys.readouterr()
     assert "disk       2.0 KiB free" in out
@@ -186,12 +186,12 @@ def test_dry_run_says_what_a_run_takes_and_returns_2_where_the_disk_does_not_suf
 
 
 def test_disk_has_to_hold_the_store_and_the_notes_of_its_shards() -> None:
-    shards = list(outlook.shards_of(10, 4))
+    shards = list(estimate.shards_of(10, 4))
     assert [tuple(shard) for shard in shards] == [(0, 0, 4), (1, 4, 8), (2, 8, 10)]
     # 10,000 bytes and 3 notes of 4096: 22,288 are needed.
-    assert outlook.Outlook(False, shards, 22_288, 0).lacking(10_000) == 0
-    assert outlook.Outlook(False, shards, 22_287, 0).lacking(10_000) == 1
-    assert outlook.Outlook(False, shards, 12_288, 10_000).lacking(10_000) == 0  # its place is taken already
+    assert estimate.Estimate(False, shards, 22_288, 0).lacking(10_000) == 0
+    assert estimate.Estimate(False, shards, 22_287, 0).lacking(10_000) == 1
+    assert estimate.Estimate(False, shards, 12_288, 10_000).lacking(10_000) == 0  # its place is taken already
 
 
 def test_sizes_and_times_are_said_in_words() -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from ..errors import InputError
-from .image_keys import is_sound_key
+from .keys import is_sound_key
 from .parquet_rows import ParquetRows, open_parquet, short
 
 _TAIL = 8  # length of the footer, and "PAR1"
@@ -74,7 +74,7 @@ class ParquetImages:
             self.keys = self._paths_or_places(paths, root, column, [sum(groups) for groups in rows_of_groups])
         for key in self.keys:
             digest.update(key.encode("utf-8", "surrogateescape") + b"\n")
-        self.fingerprint = digest.hexdigest()
+        self.digest = digest.hexdigest()
 
     def read(self, row: int) -> bytes:
         """The bytes of one image."""

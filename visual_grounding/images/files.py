@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..text.lines import read_lines
-from .image_keys import fingerprint_of, is_image_name
+from .keys import digest_of, is_image_name
 
 
 class ImageFiles:
@@ -15,7 +15,7 @@ class ImageFiles:
     def __init__(self, keys: list[str], paths: list[Path]) -> None:
         self.keys: Sequence[str] = keys
         self._paths = paths
-        self.fingerprint = fingerprint_of(zip(keys, map(_size_of, paths), strict=True))
+        self.digest = digest_of(zip(keys, map(_size_of, paths), strict=True))
 
     def read(self, row: int) -> bytes:
         """The bytes of one image file."""

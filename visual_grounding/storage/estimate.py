@@ -18,7 +18,7 @@ from .writers import refuse_if_written
 _NOTE_BYTES = 4096  # a shard's note on disk, until the artefact is published
 
 
-class Outlook(NamedTuple):
+class Estimate(NamedTuple):
     """What a run would meet.
 
     Attributes:
@@ -40,7 +40,7 @@ class Outlook(NamedTuple):
         return max(0, size - self.claimed + _NOTE_BYTES * len(self.missing) - self.free)
 
 
-def look_ahead(out: str | Path, format: str, plan: dict[str, Any], rows: int, shard_size: int) -> Outlook:
+def estimate_output(out: str | Path, format: str, plan: dict[str, Any], rows: int, shard_size: int) -> Estimate:
     """Look at an output as `ShardedArtefact` would find it.
 
     Raises:
@@ -58,13 +58,13 @@ def look_ahead(out: str | Path, format: str, plan: dict[str, Any], rows: int, sh
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(f"{out} exists and isn't a finished {format}. Choose another --out.") from error
         refuse_other_plan(previous, now, out)
-        return Outlook(True, [], free, 0)
+        return Estimate(True, [], free, 0)
     shards = list(shards_of(rows, shard_size))
     done = {path.stem for path in partial.glob("progress/*.json")} - {"plan"}
     claimed = sum(_allocated(path) for path in partial.glob("files/*.npy"))
     if done:
         refuse_other_plan(_previous(partial), now, partial)
-    return Outlook(False, [shard for shard in shards if f"{shard.number:06d}" not in done], free, claimed)
+    return Estimate(False, [shard for shard in shards if f"{shard.number:06d}" not in done], free, claimed)
 
 
 def array_bytes(shape: tuple[int, ...], dtype: str) -> int:

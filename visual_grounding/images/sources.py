@@ -1,7 +1,7 @@
 """Pictures by key: open whatever they lie in, and read one by its row.
 
-A source only knows keys and bytes; nothing is unpacked to disk. Each kind has a file of its own: `image_files.py`,
-`tarred_images.py`, `zipped_images.py`, `parquet_images.py`; `decoding.py` makes pixels of bytes.
+A source only knows keys and bytes; nothing is unpacked to disk. Each kind has a file of its own: `files.py`, `tars.py`,
+`zips.py`, `parquet.py`; `decoding.py` makes pixels of bytes.
 """
 
 import os
@@ -14,11 +14,11 @@ from PIL import Image
 
 from ..errors import InputError
 from .decoding import MAX_PIXELS, UnreadableImage, decode
-from .image_files import images_below, listed_images
-from .image_keys import SUFFIXES, check_keys
-from .shard_patterns import PARQUET, TAR, is_pattern, kind_of, shards_in, shards_of_pattern
-from .tarred_images import images_of_shards, images_of_tar
-from .zipped_images import ZippedImages
+from .files import images_below, listed_images
+from .keys import SUFFIXES, check_keys
+from .patterns import PARQUET, TAR, is_pattern, kind_of, shards_in, shards_of_pattern
+from .tars import images_of_shards, images_of_tar
+from .zips import ZippedImages
 
 __all__ = [
     "MAX_PIXELS",
@@ -38,12 +38,12 @@ class ImageSource(Protocol):
 
     Attributes:
         keys: one name per image, unique.
-        fingerprint: digest of keys and file sizes (parquet: of its footers): enough to notice another collection
+        digest: of keys and file sizes (parquet: of its footers): enough to notice another collection
             without reading it.
     """
 
     keys: Sequence[str]
-    fingerprint: str
+    digest: str
 
     def read(self, row: int) -> bytes:
         """The bytes of one image file; any thread may call it.
@@ -78,7 +78,7 @@ def open_images(source: str | Path, image_column: str | None = None, key_column:
     images: ImageSource
     kind, paths, root = _shards(path)
     if kind == PARQUET:
-        from .parquet_images import ParquetImages  # pyarrow takes a while to load
+        from .parquet import ParquetImages  # pyarrow takes a while to load
 
         images = ParquetImages(paths, root, image_column, key_column)
     else:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from .decoding import UnreadableImage
-from .image_keys import MAX_BYTES, fingerprint_of, is_image_name
+from .keys import MAX_BYTES, digest_of, is_image_name
 
 _ENCRYPTED = 0x1 | 0x40  # plain and strong
 _METHODS = {
@@ -51,7 +51,7 @@ class ZippedImages:
                 )
         self._members = members
         self.keys: Sequence[str] = [member.filename for member in members]
-        self.fingerprint = fingerprint_of((member.filename, member.file_size) for member in members)
+        self.digest = digest_of((member.filename, member.file_size) for member in members)
 
     def read(self, row: int) -> bytes:
         """The bytes of one member, its checksum verified."""
