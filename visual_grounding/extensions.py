@@ -1,0 +1,55 @@
+"""Parts from outside this package: a finder, a backbone or a retriever of somebody else's, by name.
+
+A name is `package.module:Name`, or one that an installed package offers as an entry point:
+
+    [project.entry-points."visual_grounding.finders"]
+    nearest_colour = "my_package.colours:ColourFinder"
+"""
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from .errors import InputError
+
+GROUPS = ("finders", "backbones", "retrievers")  # of entry points, behind `visual_grounding.`
+
+
+def offered(group: str) -> list[str]:
+    """Names that installed packages offer in a group, sorted."""
+    return sorted({entry.name for entry in entry_points(group=f"visual_grounding.{group}")})
+
+
+def is_extension(name: str, group: str) -> bool:
+    """Whether a name is meant for `load_extension`: `package.module:Name`, or offered by an installed package."""
+    module, colon, attribute = name.partition(":")
+    spelled = bool(colon) and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
+    return (spelled and "." in module) or name in offered(group)
+
+
+def load_extension(name: str, group: str, wanted: str) -> Any:
+    """What a name stands for.
+
+    Args:
+        name: `package.module:Name`, or an entry point's name.
+        group: one of `GROUPS`.
+        wanted: what it should be, for the message, such as "--method".
+
+    Raises:
+        InputError: no such entry point, or the module can't be imported, or doesn't have the name.
+    """
+    for entry in entry_points(group=f"visual_grounding.{group}"):
+        if entry.name == name:
+            name = entry.value
+            break
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        known = ", ".join(offered(group)) or "none"
+        raise InputError(f"{wanted} should be package.module:Name or an installed name ({known}), but is {name!r}.")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"{wanted} {name} can't be loaded: {error}. Its package should be installed here, or its folder be in "
+            "PYTHONPATH."
+        ) from error
