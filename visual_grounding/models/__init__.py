@@ -3,6 +3,7 @@
 from . import (
     gated_fusion_transformer,
     selective_attention_transformer,
+    text_only_transformer,
     visual_aware_transformer,
     visual_semantic_embedding,
 )
@@ -10,6 +11,7 @@ from . import (
 __all__ = [
     "gated_fusion_transformer",
     "selective_attention_transformer",
+    "text_only_transformer",
     "visual_aware_transformer",
     "visual_semantic_embedding",
 ]
