@@ -118,7 +118,9 @@ def test_every_source_gives_the_same_pictures_to_any_number_of_forked_workers(
     for row in (3, PICTURES - 1):  # something is open, and at some place, when the workers are forked
         read_image(images, row)
     for workers in (0, 1, 4):
-        loader = DataLoader(Pictures(images), batch_size=None, num_workers=workers, multiprocessing_context=_how(workers))
+        loader = DataLoader(
+            Pictures(images), batch_size=None, num_workers=workers, multiprocessing_context=_how(workers)
+        )
         check(list(loader), rows_in(images))
     assert sorted(rows_in(images)) == sorted(KEYS)
 

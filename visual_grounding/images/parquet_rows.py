@@ -146,4 +146,11 @@ class ParquetRows:
 
 # A forked process begins anew: it shares no open file with its parent, nor a lock that a thread there held.
 _ALL: "weakref.WeakSet[ParquetRows]" = weakref.WeakSet()
-os.register_at_fork(after_in_child=lambda: [rows._begin() for rows in _ALL])
+
+
+def _begin_anew() -> None:
+    for rows in _ALL:
+        rows._begin()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
