@@ -69,6 +69,8 @@ def parquet(root: Path) -> Path:
     return root / "tables"
 
 
+# torch warns of more workers than cores.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 KINDS = [folder, list_of_paths, stored_zip, deflated_zip, tar, webdataset, parquet]
 
 
@@ -142,6 +144,13 @@ def test_every_source_gives_the_same_pictures_where_it_is_pickled_and_to_threads
         with ThreadPoolExecutor(8) as pool:
             found = list(pool.map(Pictures(source).__getitem__, rows))
         check(found, [rows_in(images)[row] for row in rows])
+
+
+def test_worker_reads_parquet_though_it_was_forked_while_another_thread_read(tmp_path: Path) -> None:
+    images = open_images(parquet(tmp_path))
+    with images._rows._lock:  # type: ignore[attr-defined]  # which nobody would free in the worker
+        loader = DataLoader(Pictures(images), batch_size=None, num_workers=1, timeout=30)
+        check(list(loader), rows_in(images))
 
 
 def test_spawned_workers_read_a_zip_and_parquet(tmp_path: Path) -> None:
