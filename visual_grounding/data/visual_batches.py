@@ -147,8 +147,7 @@ class VisualContextDataset(CompleteBatches):
         if isinstance(self.store, PixelSource):
             return self._pixels(self.store, places, rows)
         features, padding_mask = self.store.gather(rows)
-        columns = self.store.gather_columns(rows) if getattr(self.store, "columns", ()) else {}
-        arrays = {"features": features, "padding_mask": padding_mask, **columns}
+        arrays = {"features": features, "padding_mask": padding_mask, **self.store.gather_columns(rows)}
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     def _pixels(self, source: PixelSource, places: np.ndarray, rows: np.ndarray) -> dict[str, Tensor]:
