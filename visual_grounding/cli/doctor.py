@@ -127,7 +127,7 @@ def _diagnose_files(args: argparse.Namespace) -> Iterator["Finding"]:
         (args.text, lambda: artefacts.check_text(args.text, parts)),
         (args.image_ids, lambda: artefacts.check_image_ids(args.image_ids, args.text, parts)),
         (args.retriever, lambda: artefacts.check_retriever(args.retriever, parts)),
-        (args.index, lambda: artefacts.check_index(args.index, parts)),
+        (args.index, lambda: artefacts.check_index(args.index, parts, args.whole_store)),
         (args.images, lambda: artefacts.check_images(args.images, parts)),
     ]
     for place, check in checks:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..errors import check_at_least_one
+from ..errors import InputError, check_at_least_one
 from .finder import IMAGES_PER_SENTENCE, Conclusion, Finder, Flags, Found, add_images_per_sentence, share
 from .image_ids import NO_IMAGE
 
@@ -106,11 +106,21 @@ class DenseFinder(Finder):
 
         Shapes:
             empty: (L,) bool, changed in place;  excluded: (L,)
+
+        Raises:
+            InputError: the retriever makes NaN of a sentence, or as `Index.search`.
         """
         import torch
 
         tokens, truncated = self.retriever.tokenize(lines)
         queries = self.retriever.encode_tokens(tokens, self.batch_size)  # (L, D)
+        broken = (~queries.isfinite().all(dim=1)).nonzero().squeeze(1).tolist()
+        if broken:
+            raise InputError(
+                f"retriever {self.retriever.folder} should turn every sentence into numbers, but "
+                f"{lines[broken[0]]!r:.80} becomes NaN or infinity, as do {len(broken) - 1} more of {len(lines)}. Its "
+                "weights are too large or broken: train and export it again."
+            )
         exclude = None if excluded is None else torch.from_numpy(excluded)
         scores, ids = self.collection.search(
             queries, self.images_per_sentence, self.retriever.device, exclude, self.nprobe
