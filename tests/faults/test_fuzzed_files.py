@@ -519,9 +519,7 @@ def test_retriever_refuses_weights_and_signatures_that_say_nothing(world: Path, 
     path = tmp_path / "retriever/model.safetensors"
     weights = load_file(path)
     save_file({**weights, "image.projection.bias": torch.full((8,), torch.inf)}, path)
-    with pytest.raises(
-        InputError, match=r"finite weights, but 1 of 6 have NaN or infinity \(image\.projection\.bias\)"
-    ):
+    with pytest.raises(InputError, match=r"but 1 of 6 have NaN or infinity \(image\.projection\.bias\)"):
         Retriever.load(tmp_path / "retriever")
     set_field(tmp_path / "retriever/config.json", signature=3)
     with pytest.raises(InputError, match=r"config\.json can't be used: signature should be text, but is 3"):

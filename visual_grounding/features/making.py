@@ -36,8 +36,8 @@ def check_making(store: FeatureStore, learned_from: str, learner: str, apart_fro
     flags = [f"--{name} {wanted[name]}" for name in _FLAGS if wanted.get(name, "None") != "None"]
     differs = f"another {', '.join(names)}" if stage == found_stage else f"{found_stage} instead of {stage}"
     raise OtherFeaturesError(
-        f"{store.folder} should hold features made as those that {learner} was trained on, but they were made otherwise "
-        f"({differs}): {store.signature} ≠ {learned_from}. Make them with: "
+        f"{store.folder} should hold features made as those that {learner} was trained on, but they were made "
+        f"otherwise ({differs}): {store.signature} ≠ {learned_from}. Make them with: "
         + " ".join(["visual-grounding", stage, *flags, "… --out DIR"])
     )
 

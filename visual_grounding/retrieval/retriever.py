@@ -180,9 +180,9 @@ class Retriever(ABC):
         self._check_form(isinstance(store, PixelSource))
         if isinstance(store, PixelSource):
             return
-        self._check_size(store.num_regions, store.feature_size)
         if not features_unchecked:
             self.check_making(store)
+        self._check_size(store.num_regions, store.feature_size)
 
     def check_cells(self, store: FeatureStore, features_unchecked: bool = False) -> None:
         """Refuse a store whose regions this retriever can't look at one by one.
@@ -198,11 +198,13 @@ class Retriever(ABC):
             InputError: it can't look at regions at all, or theirs have another size.
             OtherFeaturesError: they are features of another network.
         """
-        self._check_cell_size(store.feature_size)
+        if not self.has_cells:
+            raise self._without_cells()
         if not features_unchecked and self.image_features is not None:
             own = "|pool:own|"
             apart_from = () if own in self.image_features or own in store.signature else _NOT_THE_NETWORK
             check_making(store, self.image_features, f"retriever {self.folder}", apart_from)
+        self._check_cell_size(store.feature_size)
 
     def check_making(self, store: FeatureStore) -> None:
         """Refuse features that were made otherwise than those that it learned from; without a memory it takes all.
@@ -279,6 +281,8 @@ class Retriever(ABC):
         Raises:
             InputError: features of another size than the retriever was trained on, or it can't look at regions.
         """
+        if not self.has_cells:
+            raise self._without_cells()
         self._check_cell_size(features.shape[2])
         return self.embed_cells(features.to(self.device).float()).float().cpu()
 
@@ -300,8 +304,6 @@ class Retriever(ABC):
             )
 
     def _check_cell_size(self, size: int) -> None:
-        if not self.has_cells:
-            raise self._without_cells()
         if size != self.image_feature_size:
             raise InputError(
                 f"retriever {self.folder} was trained on regions with {self.image_feature_size} numbers, but these "
