@@ -61,6 +61,11 @@ def run(args: argparse.Namespace) -> None:
 
     retriever = Retriever.load(args.retriever, str(choose_device(args.device)))
     store: FeatureStore | PixelSource
+    if args.images is None and retriever.takes_pixels:
+        raise InputError(
+            f"--image-features needs a retriever that was trained on features, but {args.retriever} was trained with "
+            "its image network: give the images themselves, --images SOURCE."
+        )
     if args.images is None:
         store = FeatureStore(args.image_features)
         warn_of_unknown_making(retriever, args.image_features_unchecked)

@@ -46,7 +46,10 @@ def export_checkpoint(checkpoint: Path, folder: Path, data: Path | None = None) 
             "exported."
         )
     weights, image_network = split_image_network(state["model"])
-    towers = {name.removeprefix(_TOWERS): weight.float() for name, weight in weights.items()}
+    towers = {
+        name.removeprefix(_TOWERS): weight.float() if weight.is_floating_point() else weight
+        for name, weight in weights.items()
+    }
     config = config_of_state(towers, choices)
     embedding, tokenizer = _build(config, choices["text_encoder"], checkpoint, data)
     load_strictly(embedding, towers, checkpoint, f"--arch {ARCHITECTURE}", "Train it again.")
