@@ -165,11 +165,14 @@ def test_dictionary_of_another_tokenizer_is_refused(tmp_path: Path):
 
 def test_tokenizer_that_closes_a_sentence_with_two_symbols_is_refused(tmp_path: Path):
     from tokenizers import processors
+    from transformers import PreTrainedTokenizerFast
 
     bridge = TokenizerBridge(str(make_tokenizer(tmp_path / "wordpiece", "wordpiece")))
     template = processors.TemplateProcessing(single="$A [SEP] [MASK]", special_tokens=[("[SEP]", 4), ("[MASK]", 5)])
-    bridge.tokenizer.backend_tokenizer.post_processor = template
-    bridge.tokenizer.save_pretrained(tmp_path / "two")
+    backend = bridge.tokenizer.backend_tokenizer
+    backend.post_processor = template
+    roles = {"unk_token": "[UNK]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    PreTrainedTokenizerFast(tokenizer_object=backend, **roles).save_pretrained(tmp_path / "two")
+    bridge = TokenizerBridge(str(tmp_path / "two"))
     with pytest.raises(InputError, match=r"should close a sentence with one symbol, or none, .* \['</s>', '<mask>'\]"):
-        bridge = TokenizerBridge(str(tmp_path / "two"))
         EncoderInput(bridge, bridge.symbols, "dict.txt")
