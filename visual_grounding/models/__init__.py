@@ -1,5 +1,7 @@
 """fairseq models. Importing this registers them."""
 
+import fairseq  # noqa: F401  # first of all: what it registers would else meet a half-imported module here
+
 from . import (
     gated_fusion_transformer,
     selective_attention_transformer,
