@@ -151,7 +151,7 @@ def test_partial_output(world, capsys):
 
 def test_too_little_disk_for_the_next_step(world, capsys):
     status, output = doctor(world, capsys, "--next", "extract", "--out", world / "new", "--values-per-image", 10**17)
-    assert status == 2 and "`extract` needs about 1632.0 PB at" in output and "too little" in output
+    assert status == 2 and "`extract` needs about 1449.5 PiB at" in output and "too little" in output
     assert not (world / "new").exists() and not (world / "new.partial").exists()
     for step, size in (("extract", "33.4 kB"), ("index", "261 B"), ("retrieve", "1.5 kB")):  # by hand, with 2 % more:
         # 8 x 2048 x 2 = 32768; 8 x 8 x 4 = 256; 31 x 8 x 6 = 1488
