@@ -240,7 +240,7 @@ def test_doctor_refuses_flags_that_say_too_little(capsys, flags, message):
 def test_folders_without_a_name_of_their_own(world, capsys, monkeypatch):
     monkeypatch.chdir(world / "photos")
     status, output = doctor(world, capsys, "--images", ".", "--next", "extract", "--out", "..")
-    assert status == 0 and "ok     .: 8 pictures" in output and "`extract` needs about 33.4 kB at .." in output
+    assert status == 0 and "ok     .: 8 pictures" in output and "`extract` needs about 32.8 KiB at .." in output
     monkeypatch.chdir(world / "store")
     (world / "store.partial").mkdir()
     assert f"note   {world / 'store.partial'} lies beside" in doctor(world, capsys, "--image-features", ".")[1]
