@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
             return module.run(args) or 0
     except InputError as error:
-        print(f"visual-grounding {verb}: {error}", file=sys.stderr)
+        print(f"visual-grounding {verb}: {error}{_flags(error, parser)}", file=sys.stderr)
         return 2
     except (MemoryError, RuntimeError) as error:
         reason = str(error).partition("\n")[0].rpartition("Allocator: ")[2]
@@ -77,3 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         again = "; run the same command again to continue" if verb in CONTINUING else ""
         print(f"visual-grounding {verb}: interrupted{again}", file=sys.stderr)
         return INTERRUPTED
+
+
+def _flags(error: InputError, parser: argparse.ArgumentParser) -> str:
+    """The flags of this verb that a message is about, since what it says speaks of things alone."""
+    choices = [f"--{choice.replace('_', '-')}" for choice in error.choices]
+    flags = [flag for flag in choices if flag in parser._option_string_actions]
+    return f" See {' and '.join(flags)}." if flags else ""

@@ -202,7 +202,7 @@ class StoreWriter:
     def _refuse_unreadable(self, unreadable: Sequence[tuple[str, str]]) -> None:
         if self.strict and unreadable:
             key, reason = unreadable[0]
-            raise InputError(f"{key} is unreadable ({reason}), and --strict allows no such image.")
+            raise InputError(f"{key} is unreadable ({reason}); strictly, no such image is allowed.", "strict")
 
     def _refuse_cleared(self, count: int, said: np.ndarray | None = None, shard: Shard | None = None) -> None:
         if self.strict and count:
@@ -212,8 +212,9 @@ class StoreWriter:
                 first = f" The first is region {region} of row {shard.start + row} ({self.keys[shard.start + row]})."
             names = ", ".join(self.columns.present)
             raise InputError(
-                f"{count} regions have only zeros as features, so they are absent, but {names} say something of them, "
-                f"and --strict allows no such region.{first}"
+                f"{count} regions have only zeros as features, so they are absent, but {names} say something of them; "
+                f"strictly, no such region is allowed.{first}",
+                "strict",
             )
 
 
@@ -224,7 +225,7 @@ def check_shard_size(shard_size: int) -> None:
         InputError: it is less than one image.
     """
     if shard_size < 1:
-        raise InputError(f"--shard-size should be 1 image or more, but is {shard_size}.")
+        raise InputError(f"the shard size should be 1 image or more, but is {shard_size}.", "shard_size")
 
 
 def store_plan(
