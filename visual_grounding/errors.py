@@ -29,4 +29,4 @@ def check_at_least_one(**counts: int) -> None:
     """
     for name, value in counts.items():
         if value < 1:
-            raise InputError(f"{name.replace('_', ' ')} should be at least 1, but is {value}.")
+            raise InputError(f"{name.replace('_', ' ')} should be at least 1, but is {value}.", name)

@@ -104,7 +104,7 @@ def test_report_shows_images_from_parquet_and_says_why_its_paths_are_no_keys(
         (["--pool", "own"], "resnet18 has no pooling of its own. Choose mean, max or grid. See --pool."),
         (["--grid", "2"], "a grid of 2 needs the pooling grid, but the pooling is mean. See --pool and --grid."),
         (["--device", "cuda:77"], "--device cuda:77 doesn't exist here"),
-        (["--batch-size", "0"], "the batch size should be 1 or more, but is 0. See --batch-size."),
+        (["--batch-size", "0"], "batch size should be at least 1, but is 0. See --batch-size."),
         (["--out", "/proc/store"], "/proc/store.partial can't be written"),
     ],
 )

@@ -157,8 +157,8 @@ def test_outputs_that_can_not_be_written_are_refused(images: Path, tmp_path: Pat
     refused(images, r"images exists and isn't a finished feature-store\. Choose another --out")
     (tmp_path / "file").touch()
     refused(tmp_path / "file/deep/out", r"out can't be written: .*file is no folder\. Choose another --out")
-    refused(tmp_path / "out", r"the shard size should be 1 image or more, but is 0", shard_size=0)
-    refused(tmp_path / "out", r"the batch size should be 1 or more, but is 0", batch_size=0)
+    refused(tmp_path / "out", r"shard size should be at least 1, but is 0", shard_size=0)
+    refused(tmp_path / "out", r"batch size should be at least 1, but is 0", batch_size=0)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     refused(tmp_path / "out", r"out can't be written: no permission, or a read-only disk\. Choose another --out")
 

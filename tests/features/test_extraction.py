@@ -240,9 +240,9 @@ def test_choices_that_do_not_fit_are_refused(images: Path, tmp_path: Path) -> No
         with pytest.raises(InputError, match=message):
             extract_map(open_images(images), averages(), tmp_path / "out", *arguments, **{"device": "cpu", **options})
 
-    refused(r"the batch size should be 1 or more, but is 0", batch_size=0)
-    refused(r"the number of workers should be 1 or more, but is 0", workers=0)
-    refused(r"the shard size should be 1 image or more, but is -1", shard_size=-1)
+    refused(r"batch size should be at least 1, but is 0", batch_size=0)
+    refused(r"workers should be at least 1, but is 0", workers=0)
+    refused(r"shard size should be at least 1, but is -1", shard_size=-1)
     refused(
         r"the grid should be 1 to 4, because the map of averages is 4x4 here, but is 5\. A larger image size",
         Pooling("grid", 5),

@@ -72,9 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     length = 2 if " ".join(argv[:2]) in VERBS else 1
     verb = overview.parse_args([" ".join(argv[:length])] if argv else []).verb
-    module = module_of(verb)
+    module, parser = module_of(verb), None
     try:
-        args = parser_of(verb, argv[length:]).parse_args(argv[length:])
+        parser = parser_of(verb, argv[length:])
+        args = parser.parse_args(argv[length:])
         if this_rank().leads:
             return module.run(args) or 0
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
@@ -98,8 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _flags(error: InputError, parser: argparse.ArgumentParser) -> str:
+def _flags(error: InputError, parser: argparse.ArgumentParser | None) -> str:
     """The flags of this verb that a message is about, since what it says speaks of things alone."""
     choices = [f"--{choice.replace('_', '-')}" for choice in error.choices]
-    flags = [flag for flag in choices if flag in parser._option_string_actions]
+    flags = [flag for flag in choices if parser is not None and flag in parser._option_string_actions]
     return f" See {' and '.join(flags)}." if flags else ""

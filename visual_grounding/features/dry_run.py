@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import InputError
+from ..errors import InputError, check_at_least_one
 from ..images.sources import ImageSource
 from ..storage.estimate import Estimate, array_bytes, estimate_output, meta_bytes
 from ..storage.ranks import this_rank
@@ -13,7 +13,7 @@ from ..text.lines import sha256_of_lines
 from .extraction import Extraction, Unreadable, map_ahead
 from .extractor import Extractor
 from .store import FEATURE_STORE
-from .store_writer import StoreSummary, check_shard_size, store_meta, store_plan
+from .store_writer import StoreSummary, store_meta, store_plan
 
 
 class Pace(NamedTuple):
@@ -122,7 +122,7 @@ def dry_run(
         InputError: as `extract`, as far as that can be known before.
     """
     job = Extraction(images, extractor, batch_size, workers)
-    check_shard_size(shard_size)
+    check_at_least_one(shard_size=shard_size)
     count, (regions, size), columns = len(images.keys), extractor.shape, extractor.columns
     digest = sha256_of_lines(list(images.keys))
     plan = store_plan(job.plan, digest, regions, size, columns)

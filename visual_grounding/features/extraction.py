@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from ..devices import cores
-from ..errors import InputError
+from ..errors import InputError, check_at_least_one
 from ..images.sources import ImageSource, UnreadableImage, read_image
 from ..progress import progress_bar
 from ..storage.ranks import this_rank
@@ -42,12 +42,7 @@ class Extraction:
     def __init__(
         self, images: ImageSource, extractor: Extractor, batch_size: int = 64, workers: int | None = None
     ) -> None:
-        for name, choice, value in (
-            ("the batch size", "batch_size", batch_size),
-            ("the number of workers", "workers", 1 if workers is None else workers),
-        ):
-            if value < 1:
-                raise InputError(f"{name} should be 1 or more, but is {value}.", choice)
+        check_at_least_one(batch_size=batch_size, workers=1 if workers is None else workers)
         self.images = images
         self.extractor = extractor
         self.batch_size = batch_size

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, check_at_least_one
 from ..storage.artefact import read_meta
 from ..storage.shards import Shard, ShardedArtefact
 from ..text.lines import read_lines, sha256_of_lines
@@ -82,7 +82,7 @@ class StoreWriter:
         strict: bool = False,
         columns: Columns = NO_COLUMNS,
     ) -> None:
-        check_shard_size(shard_size)
+        check_at_least_one(shard_size=shard_size)
         columns.check()
         self.keys = keys
         self.shape = (regions, size)
@@ -216,16 +216,6 @@ class StoreWriter:
                 f"strictly, no such region is allowed.{first}",
                 "strict",
             )
-
-
-def check_shard_size(shard_size: int) -> None:
-    """Refuse an absurd size.
-
-    Raises:
-        InputError: it is less than one image.
-    """
-    if shard_size < 1:
-        raise InputError(f"the shard size should be 1 image or more, but is {shard_size}.", "shard_size")
 
 
 def store_plan(
