@@ -14,7 +14,9 @@ from ..storage.ranks import this_rank
 VERBS = {
     "extract": "images -> feature store, with a pretrained network",
     "import": "feature arrays that you already have -> feature store",
-    "prepare": "captions -> a data folder for training a retriever",
+    "prepare": "data -> what a task trains on: one of the following",
+    "prepare captions": "captions -> a data folder for training a retriever",
+    "prepare pieces": "text -> a pretrained model's pieces, for fairseq-preprocess",
     "export": "retriever checkpoint -> retriever folder that loads without fairseq",
     "index": "feature store -> embeddings in a retriever's space",
     "retrieve": "sentences -> image ids",
@@ -64,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     overview = argparse.ArgumentParser(
         prog="visual-grounding",
         description="Find images for text, and train text models that use them.",
-        epilog="\n".join(f"  {verb:14} {what}" for verb, what in VERBS.items()),
+        epilog="\n".join(f"  {verb:17} {what}" for verb, what in VERBS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     overview.add_argument(
