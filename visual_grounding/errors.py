@@ -6,3 +6,8 @@ class InputError(ValueError):
 
     The command line, and fairseq's commands running this plugin, print the message alone and exit with status 2.
     """
+
+
+def first_line(error: BaseException) -> str:
+    """What a library's error says, in short, for a message of our own."""
+    return (str(error).strip().split("\n")[0] or type(error).__name__)[:200]

@@ -181,10 +181,10 @@ def test_weights_that_do_not_fit_are_refused_with_names(tmp_path: Path, state: d
             load_backbone("resnet18", str(tmp_path / "w.pth"))
 
     fewer = {key: value for key, value in state.items() if key != "layer1.0.conv1.weight"}
-    refused(fewer, r"w\.pth should hold the 122 tensors of resnet18, but has 1 missing \(layer1\.0\.conv1\.weight\)")
-    refused({**state, "extra": torch.zeros(1)}, r"has 1 unexpected \(extra\)")
+    refused(fewer, r"w\.pth should hold the 122 weights of resnet18, but has 1 missing \(layer1\.0\.conv1\.weight\)")
+    refused({**state, "extra": torch.zeros(1)}, r"has 1 superfluous \(extra\)")
     refused({**state, "fc.bias": torch.zeros(7)}, r"1 of another shape \(fc\.bias is \(7,\), not \(1000,\)\)")
-    refused(models.resnet34().state_dict(), r"\d+ unexpected \(layer1\.2\.conv1\.weight")
+    refused(models.resnet34().state_dict(), r"\d+ superfluous \(layer1\.2\.conv1\.weight")
     refused({"model": state}, r"should be a state_dict \(name -> tensor\), but is a dict with 'model'")
     refused([1], r"should be a state_dict \(name -> tensor\), but is a list")
 

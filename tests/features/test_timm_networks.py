@@ -236,7 +236,7 @@ def test_unknown_names_and_weights_are_refused(name: str, weights: str | None, m
 def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     save_random("test_vit.r160_in1k", tmp_path / "w.safetensors")
     with pytest.raises(
-        InputError, match=r"should hold the \d+ tensors of timm:test_vit2\.r160_in1k, but has \d+ missi"
+        InputError, match=r"should hold the \d+ weights of timm:test_vit2\.r160_in1k, but has \d+ missi"
     ):
         load_backbone("timm:test_vit2.r160_in1k", str(tmp_path / "w.safetensors"))
     with pytest.raises(InputError, match=r"w\.safetensors doesn't fit timm:test_vit2\.r160_in1k at --image-size 192"):

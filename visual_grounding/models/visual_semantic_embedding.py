@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..modules.joint_embedding import PRETRAINED, TRAINING_CHOICES, WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig
 from ..modules.sentence_encoders import load_pretrained_encoder
-from ..storage.checkpoints import check_weights_fit
+from .visual_model import check_checkpoint_fits
 
 if TYPE_CHECKING:  # it imports torchvision, which features don't need
     from ..features.image_network import ImageNetwork
@@ -152,5 +152,5 @@ class VisualSemanticEmbeddingModel(BaseFairseqModel):
             InputError: the checkpoint was made with other flags.
         """
         if strict:
-            check_weights_fit(self.state_dict(), state_dict)
+            check_checkpoint_fits(self, state_dict)
         return super().load_state_dict(state_dict, strict=strict, **kwargs)

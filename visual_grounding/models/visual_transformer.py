@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..modules.visual_attention import ImageProjection
-from ..storage.checkpoints import check_weights_fit
+from .visual_model import check_checkpoint_fits
 
 logger = logging.getLogger(__name__)
 _SAME_STORE = "Use the feature store that it was trained with, or one made the same way."
@@ -195,7 +195,7 @@ class VisualTransformerModel(TransformerModel):
             InputError: the checkpoint was made with other flags.
         """
         if strict:
-            check_weights_fit(self.state_dict(), state_dict)
+            check_checkpoint_fits(self, state_dict)
         return super().load_state_dict(state_dict, strict=strict, model_cfg=model_cfg, args=args)
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 from ..features.backbones.dual_encoder_towers import (
     FAMILIES,
     PREFIX,
@@ -21,10 +21,10 @@ from ..features.backbones.dual_encoder_towers import (
     load_tower,
     read_config,
 )
-from ..features.backbones.weights import first_line, sha256_of_state
 from ..features.store import FeatureStore
 from ..storage.artefact import write_json
 from ..storage.signature import signature
+from ..storage.weights import sha256_of_state
 from .retriever_files import CONFIG, RETRIEVER, TEXT_ENCODER, VERSION, WEIGHTS, begin_folder
 
 

@@ -198,28 +198,3 @@ def count_parameters(model: Mapping[str, torch.Tensor]) -> int:
             alike.append(weight)
             total += weight.numel()
     return total
-
-
-def check_weights_fit(own: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> None:
-    """Refuse a checkpoint whose weights aren't those of the model, and name them: fairseq only says that they differ.
-
-    Args:
-        own: the model's `state_dict()`.
-        found: that of the checkpoint.
-
-    Raises:
-        InputError: weights are missing, superfluous, or of another shape.
-    """
-    differences = [f"{name} is missing in the checkpoint" for name in sorted(own.keys() - found.keys())]
-    differences += [f"{name} is only in the checkpoint" for name in sorted(found.keys() - own.keys())]
-    differences += [
-        f"{name} is {tuple(found[name].shape)} in the checkpoint, {tuple(own[name].shape)} here"
-        for name in sorted(own.keys() & found.keys())
-        if own[name].shape != found[name].shape
-    ]
-    if differences:
-        raise InputError(
-            f"the checkpoint was made with other model flags: {'; '.join(differences[:4])}"
-            f"{'; …' if len(differences) > 4 else ''} ({len(differences)} differences). Give the flags that it was "
-            "trained with, or another --save-dir to start afresh."
-        )

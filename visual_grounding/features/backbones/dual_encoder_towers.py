@@ -15,10 +15,10 @@ import torch
 from PIL import Image
 from torch import nn
 
-from ...errors import InputError
+from ...errors import InputError, first_line
+from ...storage.weights import sha256_of_state
 from .backbone import Backbone
 from .preprocessing import LibraryPreprocessing
-from .weights import first_line, sha256_of_state
 
 PREFIX = "clip:"
 _EXAMPLES = (

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...errors import InputError
+from ...errors import InputError, first_line
 from ...storage.artefact import sha256_of_file
+from ...storage.weights import load_strictly, read_weights
 from .backbone import Backbone
 from .preprocessing import LibraryPreprocessing
-from .weights import Scaled, first_line, is_file, load_strictly, read_state
+from .weights import Scaled, is_file
 
 PREFIX = "timm:"
 _FILES = ("model.safetensors", "pytorch_model.bin")  # what a folder from the hub has
@@ -233,10 +234,10 @@ def _create(name: str, weights: str | None, file: Path | None, overlay: dict[str
     if weights == "none" or (file and not sizes):
         model = _build(name, False, overlay, sizes)
         if file:
-            load_strictly(model, read_state(file), file, PREFIX + name)
+            load_strictly(model, read_weights(file, f"--weights {file}"), file, PREFIX + name)
         return model
     if file:  # timm itself brings the position embeddings to another size
-        state = read_state(file)
+        state = read_weights(file, f"--weights {file}")
         return _build(name, True, {**overlay, "state_dict": state, "custom_load": False}, sizes, f"--weights {file}")
     return _build(name, True, overlay, sizes)
 

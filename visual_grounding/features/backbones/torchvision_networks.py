@@ -9,9 +9,10 @@ from torchvision import models
 
 from ...errors import InputError
 from ...storage.artefact import sha256_of_file
+from ...storage.weights import load_strictly, read_weights
 from .backbone import Backbone
 from .preprocessing import Preprocessing
-from .weights import Scaled, is_file, load_strictly, read_state
+from .weights import Scaled, is_file
 
 _FAMILIES = ("resnet", "resnext", "wide_resnet", "efficientnet")
 
@@ -40,7 +41,7 @@ def load_torchvision(name: str, weights: str | None, image_size: int | None, see
     elif weights is not None and is_file(weights):
         path = Path(weights)
         origin = next((entry for entry in known if entry.url.endswith("/" + path.name)), origin)
-        load_strictly(model, read_state(path), path, name)
+        load_strictly(model, read_weights(path, f"--weights {path}"), path, name)
         label = f"sha256-{sha256_of_file(path)}"
     else:
         origin = _named_weights(name, known, weights)

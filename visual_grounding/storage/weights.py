@@ -1,0 +1,134 @@
+"""Weights: read from a file without running it, and put into a network that they must fit, all of them.
+
+Backbones, checkpoints and retrievers load through here, so a file that doesn't fit says the same everywhere: how many
+weights are missing, superfluous, of another shape or type, which they are, where they came from, and what to do.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError, first_line
+
+SUFFIXES = (".pth", ".pt", ".bin", ".safetensors")
+_SHOWN = 3  # weights named of each problem
+
+
+def read_weights(path: Path, name: str = "", finite: bool = False, remedy: str = "") -> dict[str, Tensor]:
+    """Read a state_dict, on the CPU; a pickle is read as plain tensors, so that none of its code runs.
+
+    Args:
+        path: .safetensors, or what `torch.save` wrote (.pth, .pt, .bin).
+        name: what messages call the file; its path without one.
+        finite: refuse NaN and infinity.
+        remedy: the next command, said at the end of a message.
+
+    Raises:
+        InputError: it isn't there, is anything else than tensors with names, or isn't finite where it should be.
+    """
+    name = name or str(path)
+    end = f" {remedy}" if remedy else ""
+    if not path.is_file():
+        what = "isn't a file" if path.exists() else "doesn't exist"
+        raise InputError(f"{name} should be a state_dict ({', '.join(SUFFIXES)}), but {what}.{end}")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            state = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # each reader has errors of its own, and torch's tell to switch the safety off
+        said = first_line(error).rstrip(".")
+        raise InputError(f"{name} should be a state_dict of plain tensors, but can't be read: {said}.{end}") from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        inner = f" with {', '.join(map(repr, list(state)[:5]))}" if isinstance(state, dict) else ""
+        raise InputError(
+            f"{name} should be a state_dict (name -> tensor), but is a {type(state).__name__}{inner}.{end}"
+        )
+    if finite:
+        broken = [key for key, value in state.items() if value.is_floating_point() and not value.isfinite().all()]
+        if broken:
+            raise InputError(
+                f"{name} should hold finite weights, but {len(broken)} of {len(state)} have NaN or infinity "
+                f"({_listed(broken)}).{end}"
+            )
+    return state
+
+
+def check_weights_fit(
+    own: Mapping[str, Tensor], found: Mapping[str, Tensor], origin: Path | str, owner: str, remedy: str = ""
+) -> None:
+    """Refuse weights that aren't exactly those of a network, and name the first of them.
+
+    Args:
+        own: the network's `state_dict()`.
+        found: what was read.
+        origin: where it was read from.
+        owner: what the network is called.
+        remedy: the next command, said at the end of the message.
+
+    Raises:
+        InputError: weights are missing, superfluous, of another shape, or integers where there should be fractions.
+    """
+    # Files from before torch 0.4.1 don't count batches; torch fills that in, and evaluation doesn't use it.
+    missing = [name for name in own if name not in found and not name.endswith("num_batches_tracked")]
+    superfluous = [name for name in found if name not in own]
+    common = [name for name in own if name in found]
+    resized = [
+        f"{name} is {tuple(found[name].shape)}, not {tuple(own[name].shape)}"
+        for name in common
+        if found[name].shape != own[name].shape
+    ]
+    retyped = [
+        f"{name} is {found[name].dtype}, not {own[name].dtype}"
+        for name in common
+        if found[name].is_floating_point() != own[name].is_floating_point()
+    ]
+    problems = {"missing": missing, "superfluous": superfluous, "of another shape": resized, "of another type": retyped}
+    said = [f"{len(names)} {problem} ({_listed(names)})" for problem, names in problems.items() if names]
+    if said:
+        end = f" {remedy}" if remedy else ""
+        raise InputError(f"{origin} should hold the {len(own)} weights of {owner}, but has {', '.join(said)}.{end}")
+
+
+def load_strictly(
+    model: nn.Module,
+    state: Mapping[str, Tensor],
+    origin: Path | str,
+    owner: str,
+    remedy: str = "",
+    assign: bool = False,
+) -> None:
+    """Put a state_dict into a network; all of it must fit.
+
+    Args:
+        model, state, origin, owner, remedy: as `check_weights_fit`.
+        assign: take the tensors themselves instead of copying their numbers.
+
+    Raises:
+        InputError: as `check_weights_fit`.
+    """
+    own = model.state_dict()
+    check_weights_fit(own, state, origin, owner, remedy)
+    model.load_state_dict(state, strict=own.keys() == state.keys(), assign=assign)
+
+
+def sha256_of_state(model: nn.Module, prefix: str = "") -> str:
+    """Digest of a network's weights, names and shapes: the same from whatever file or place they were loaded.
+
+    Args:
+        prefix: of some names, left out, because not every version of a library has it.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted((name.removeprefix(prefix), tensor) for name, tensor in model.state_dict().items()):
+        digest.update(f"{name}\t{tensor.dtype}\t{tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
