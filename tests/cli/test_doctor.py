@@ -248,7 +248,6 @@ def test_folders_without_a_name_of_their_own(world, capsys, monkeypatch):
 
 def test_doctor_whose_reader_has_gone_ends_quietly():
     script = """import sys
-sys.argv[0] = "visual-grounding"
 from visual_grounding.cli.doctor import say
 for _ in range(20000):
     say("x" * 99)

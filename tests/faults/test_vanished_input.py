@@ -26,7 +26,6 @@ from visual_grounding.retrieval.index import Index, build_index
 # Each would be killed by SIGBUS, were the file's size not asked for again before it is read.
 READS_ON = """
 import os, sys
-sys.argv[0] = "visual-grounding"
 import numpy as np
 from pathlib import Path
 from visual_grounding.errors import InputError
