@@ -14,11 +14,10 @@ import torch
 from conftest import write_image_ids, write_store
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from small_retriever import make_retriever, make_sentences
+from small_retriever import make_retriever, make_sentences, retrieve_dense
 
 from visual_grounding.cli.main import main
 from visual_grounding.features.store import FEATURE_STORE, FeatureStore
-from visual_grounding.retrieval.dense import retrieve_dense
 from visual_grounding.retrieval.index import Index, build_index
 from visual_grounding.retrieval.retriever import Retriever
 from visual_grounding.storage.shards import ShardedArtefact

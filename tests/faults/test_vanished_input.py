@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 from conftest import write_store
 from PIL import Image
-from small_retriever import make_retriever, make_sentences, make_store
+from small_retriever import make_retriever, make_sentences, make_store, retrieve_dense
 
+from tests.features.maps import extract_map
 from visual_grounding.errors import InputError
 from visual_grounding.features.backbones import load_backbone
-from visual_grounding.features.extraction import extract
 from visual_grounding.features.importers import import_features, open_arrays
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.images.sources import UnreadableImage, open_images, read_image
-from visual_grounding.retrieval import dense
 from visual_grounding.retrieval.index import Index, build_index
 
 # Each would be killed by SIGBUS, were the file's size not asked for again before it is read.
@@ -55,7 +54,7 @@ def test_image_deleted_during_the_run_is_listed_as_missing(tmp_path: Path) -> No
         save_image(tmp_path / f"images/{number}.png")
     images = open_images(tmp_path / "images")
     (tmp_path / "images/1.png").unlink()
-    summary = extract(images, load_backbone("scattering"), tmp_path / "store", device="cpu")
+    summary = extract_map(images, load_backbone("scattering"), tmp_path / "store", device="cpu")
     assert (summary.images, summary.unreadable) == (3, 1)
     assert (tmp_path / "store/unreadable.tsv").read_text() == "1.png\tmissing\n"
     assert FeatureStore(tmp_path / "store").features[[0, 2]].any(axis=(1, 2)).all()
@@ -105,10 +104,10 @@ def test_index_that_vanishes_during_retrieval_is_told(tmp_path: Path, monkeypatc
     build_index(retriever, store, tmp_path / "index")
     index = Index(tmp_path / "index")
     path = tmp_path / "index/embeddings.npy"
-    monkeypatch.setattr(Index, "search", lambda *_, **__: pytest.fail("read a file that is cut short"))
+    monkeypatch.setattr(Index, "search_exactly", lambda *_, **__: pytest.fail("read a file that is cut short"))
     os.truncate(path, 130)
     with pytest.raises(InputError, match=re.escape(f"{path} was changed while it was being read: its array has 640")):
-        dense.retrieve_dense(retriever, index, make_sentences(), tmp_path / "ids")
+        retrieve_dense(retriever, index, make_sentences(), tmp_path / "ids")
     path.unlink()
     with pytest.raises(InputError, match=re.escape(f"{path} vanished while it was being read: No such file")):
-        dense.retrieve_dense(retriever, index, make_sentences(), tmp_path / "ids")
+        retrieve_dense(retriever, index, make_sentences(), tmp_path / "ids")

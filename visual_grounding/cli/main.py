@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
+from types import ModuleType
 
 from ..errors import InputError
 from ..storage.ranks import this_rank
@@ -13,7 +14,9 @@ from ..storage.ranks import this_rank
 VERBS = {
     "extract": "images -> feature store, with a pretrained network",
     "import": "feature arrays that you already have -> feature store",
-    "prepare": "captions -> a data folder for training a retriever",
+    "prepare": "data -> what a task trains on: one of the following",
+    "prepare captions": "captions -> a data folder for training a retriever",
+    "prepare pieces": "text -> a pretrained model's pieces, for fairseq-preprocess",
     "export": "retriever checkpoint -> retriever folder that loads without fairseq",
     "index": "feature store -> embeddings in a retriever's space",
     "retrieve": "sentences -> image ids",
@@ -25,8 +28,32 @@ VERBS = {
     "user-dir": "print the path for fairseq's --user-dir",
 }
 MODULES = {"import": "import_"}  # where the name of the verb can't be the name of its file
+CHOOSING = ("retrieve",)  # their flags depend on a choice among them
 CONTINUING = ("extract", "import", "index", "retrieve")  # what they finished stays when they are stopped
 INTERRUPTED = 130  # what shells give for Ctrl-C
+
+
+def parser_of(verb: str, words: Sequence[str]) -> argparse.ArgumentParser:
+    """The flags of a verb, given the words behind it.
+
+    Raises:
+        InputError: the words choose something that isn't there.
+    """
+    module = module_of(verb)
+    parser = argparse.ArgumentParser(
+        prog=f"visual-grounding {verb}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    if verb in CHOOSING:
+        module.add_chosen_arguments(parser, words)
+    return parser
+
+
+def module_of(verb: str) -> ModuleType:
+    """The file of a verb."""
+    return import_module(f".{MODULES.get(verb, verb.replace('-', '_').replace(' ', '_'))}", __package__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     overview = argparse.ArgumentParser(
         prog="visual-grounding",
         description="Find images for text, and train text models that use them.",
-        epilog="\n".join(f"  {verb:14} {what}" for verb, what in VERBS.items()),
+        epilog="\n".join(f"  {verb:17} {what}" for verb, what in VERBS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     overview.add_argument(
@@ -47,21 +74,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     length = 2 if " ".join(argv[:2]) in VERBS else 1
     verb = overview.parse_args([" ".join(argv[:length])] if argv else []).verb
-    module = import_module(f".{MODULES.get(verb, verb.replace('-', '_').replace(' ', '_'))}", __package__)
-    parser = argparse.ArgumentParser(
-        prog=f"visual-grounding {verb}",
-        description=module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    module.add_arguments(parser)
-    args = parser.parse_args(argv[length:])
+    module, parser = module_of(verb), None
     try:
+        parser = parser_of(verb, argv[length:])
+        args = parser.parse_args(argv[length:])
         if this_rank().leads:
             return module.run(args) or 0
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
             return module.run(args) or 0
     except InputError as error:
-        print(f"visual-grounding {verb}: {error}", file=sys.stderr)
+        print(f"visual-grounding {verb}: {error}{_flags(error, parser)}", file=sys.stderr)
         return 2
     except (MemoryError, RuntimeError) as error:
         reason = str(error).partition("\n")[0].rpartition("Allocator: ")[2]
@@ -77,3 +99,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         again = "; run the same command again to continue" if verb in CONTINUING else ""
         print(f"visual-grounding {verb}: interrupted{again}", file=sys.stderr)
         return INTERRUPTED
+
+
+def _flags(error: InputError, parser: argparse.ArgumentParser | None) -> str:
+    """The flags of this verb that a message is about, since what it says speaks of things alone."""
+    choices = [f"--{choice.replace('_', '-')}" for choice in error.choices]
+    flags = [flag for flag in choices if parser is not None and flag in parser._option_string_actions]
+    return f" See {' and '.join(flags)}." if flags else ""
