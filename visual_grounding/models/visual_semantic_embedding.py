@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..modules.joint_embedding import PRETRAINED, TRAINING_CHOICES, WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig
 from ..modules.sentence_encoders import load_pretrained_encoder
-from .visual_model import check_checkpoint_fits
+from .visual_model import StrictLoading
 
 if TYPE_CHECKING:  # it imports torchvision, which features don't need
     from ..features.image_network import ImageNetwork
@@ -53,7 +53,7 @@ class VisualSemanticEmbeddingConfig(FairseqDataclass):
 
 
 @register_model("visual_semantic_embedding", dataclass=VisualSemanticEmbeddingConfig)
-class VisualSemanticEmbeddingModel(BaseFairseqModel):
+class VisualSemanticEmbeddingModel(StrictLoading, BaseFairseqModel):
     """Sentences and images as unit vectors of one space.
 
     Shapes:
@@ -146,13 +146,3 @@ class VisualSemanticEmbeddingModel(BaseFairseqModel):
         else:  # the store has float16
             features = visual["features"][:, 0].to(self.embedding.image.projection.weight.dtype)
         return self.embedding(tokens, token_padding_mask, features, padding_mask)
-
-    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True, **kwargs: Any) -> Any:
-        """As fairseq's, but says which weights don't fit.
-
-        Raises:
-            InputError: the checkpoint was made with other flags.
-        """
-        if strict:
-            check_checkpoint_fits(self, state_dict)
-        return super().load_state_dict(state_dict, strict=strict, **kwargs)
