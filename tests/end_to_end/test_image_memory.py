@@ -11,9 +11,12 @@ from conftest import run_command, write_image_ids, write_store
 
 from visual_grounding.errors import InputError
 from visual_grounding.storage.artefact import sha256_of_file
+from visual_grounding.storage.checkpoints import load_checkpoint
 
 NOISE = "extract|images:24|backbone:noise|version:0.0.1"
-REFUSED = r"error: the checkpoint was trained on image features made as test, but .*noise was made as extract\|images:24"
+REFUSED = (
+    r"error: the checkpoint was trained on image features made as test, but .*noise was made as extract\|images:24"
+)
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +26,9 @@ def noise(tiny_translation: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return write_store(tmp_path_factory.mktemp("stores") / "noise", features, signature=NOISE)
 
 
-def generate(folder: Path, user_dir: str, path: object, store: Path, ids: Path, *more: object) -> subprocess.CompletedProcess:
+def generate(
+    folder: Path, user_dir: str, path: object, store: Path, ids: Path, *more: object
+) -> subprocess.CompletedProcess:
     return run_command(
         "fairseq-generate", folder / "bin", "--user-dir", user_dir, "--task", "grounded_translation", "--path", path,
         "--image-features", store, "--image-ids", ids, "--cpu", *more,
@@ -41,7 +46,7 @@ def check_refused(done: subprocess.CompletedProcess) -> None:
 
 
 def test_checkpoint_remembers_how_its_features_were_made(trained):
-    assert torch.load(trained, weights_only=True)["task_state"] == {"image_features": "test"}
+    assert load_checkpoint(trained)["task_state"] == {"image_features": "test"}
 
 
 def test_generation_refuses_random_numbers_under_the_right_keys_unless_a_flag_takes_them(
@@ -61,7 +66,7 @@ def test_generation_takes_other_photos_by_the_same_network(tiny_translation, tra
 
 
 def test_checkpoint_made_before_warns_once_and_translates_the_same(tiny_translation, trained, user_dir, tmp_path):
-    state = torch.load(trained, weights_only=False)
+    state = load_checkpoint(trained)
     state["task_state"] = {}  # as version 0.1.0 left it
     torch.save(state, tmp_path / "old.pt")
     ids = tiny_translation / "ids"
@@ -80,24 +85,26 @@ def test_training_refuses_to_go_on_with_features_of_another_making(
     assert not list(tmp_path.glob("*.pt"))
 
 
-def test_validation_ensembles_and_averages_refuse_them_too(tiny_translation, trained, noise, tmp_path):
+def test_validation_and_ensembles_refuse_them_too(tiny_translation, trained, noise, tmp_path):
     """`fairseq-validate` loads its model and task by this function, with the flags that were given as overrides."""
     from fairseq import checkpoint_utils
 
     overrides = {"image_features": str(noise)}
     with pytest.raises(InputError, match=REFUSED.removeprefix("error: ")):
         checkpoint_utils.load_model_ensemble_and_task([str(trained)], arg_overrides=overrides)
-    state = torch.load(trained, weights_only=False)
+    state = load_checkpoint(trained)
     state["task_state"] = {"image_features": NOISE}
     torch.save(state, tmp_path / "other.pt")
     with pytest.raises(InputError, match=r"made as extract\|images:24.*store was made as test"):
         checkpoint_utils.load_model_ensemble_and_task([str(trained), str(tmp_path / "other.pt")])
-    done = run_command(
-        "visual-grounding", "average", "--checkpoints", trained, tmp_path / "other.pt", "--out", tmp_path / "mean.pt"
-    )
-    assert done.returncode == 2 and not (tmp_path / "mean.pt").exists()
-    assert f"{tmp_path}/other.pt on {NOISE}" in done.stderr
 
 
 def test_interactive_refuses_them_too(tiny_translation, trained, noise, user_dir, tmp_path):
-    from test_interactive_retrieval import interact
+    (tmp_path / "typed").write_text("a bat\n")
+    check_refused(
+        run_command(
+            "fairseq-interactive", tiny_translation / "bin", "--user-dir", user_dir, "--task", "grounded_translation",
+            "--path", trained, "--image-features", noise, "--image-ids", tiny_translation / "ids", "--cpu",
+            "-s", "en", "-t", "de", "--input", tmp_path / "typed",
+        )
+    )  # fmt: skip
