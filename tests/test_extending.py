@@ -1,4 +1,4 @@
-"""docs/extending.md is true: its files are written as they stand there, from outside the package, and its commands run."""
+"""docs/extending.md is true: its files are written as they stand there, outside of the package, and its commands run."""
 
 import os
 import re
@@ -58,7 +58,8 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{split}.de").write_text("".join(f"etwas {name}\n" for name in names))
     for command in [*commands("visual-grounding extract"), *commands("visual-grounding retrieve")]:
         run(folder, command)
-    run(folder, "fairseq-preprocess -s en -t de --trainpref train --validpref valid --destdir bin --workers 1".split())
+    texts = ["--trainpref", "train", "--validpref", "valid"]
+    run(folder, ["fairseq-preprocess", "-s", "en", "-t", "de", *texts, "--destdir", "bin", "--workers", "1"])
     return folder
 
 
