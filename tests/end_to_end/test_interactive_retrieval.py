@@ -102,7 +102,7 @@ def test_typed_sentences_get_the_images_and_translations_of_the_other_commands(
         (["--retriever", "{other}", "--image-index", "{found}/index"], "was made by another retriever than .*other: "),
         (
             ["--retriever", "{found}/retriever", "--image-index", "{found}/index", "--image-features", "{store}"],
-            "index .* and feature store .*elsewhere were made from different collections: keys sha256 [0-9a-f]{8}… ≠",
+            "images are found in .*index, but feature store .*elsewhere was made from a different collection: keys sha256 [0-9a-f]{8}… ≠",
         ),
         (
             ["--retriever", "{found}/retriever", "--image-index", "{found}/index", "--image-ids", "{found}/ids"],
@@ -116,7 +116,7 @@ def test_typed_sentences_get_the_images_and_translations_of_the_other_commands(
         ),
         (
             ["--retriever", "{found}/retriever", "--image-index", "{found}/index", "--images-per-sentence", "-1"],
-            "--images-per-sentence should be at least 1, but is -1",
+            "images per sentence should be at least 1, but is -1",
         ),
     ],
 )
