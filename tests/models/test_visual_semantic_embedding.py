@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 from visual_grounding import InputError
 from visual_grounding.models.visual_semantic_embedding import VisualSemanticEmbeddingModel
@@ -27,3 +28,10 @@ def test_training_that_goes_on_from_before_keeps_its_pooling() -> None:
     model.load_state_dict(state)
     assert model.embedding.image.full_from == 60
     assert model.half().embedding.image.full_from.dtype == torch.int64
+
+
+def test_image_network_comes_last_among_the_weights() -> None:
+    """fairseq's flat copy for --fp16 leaves gradients of frozen weights out, and what follows would move up."""
+    model = VisualSemanticEmbeddingModel(build().embedding, nn.Linear(2, 2))
+    names = [name for name, _ in model.named_parameters()]
+    assert names[-2:] == ["image_network.weight", "image_network.bias"] and len(names) > 4
