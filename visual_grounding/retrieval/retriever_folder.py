@@ -119,7 +119,8 @@ def write_retriever(
         if others and not _is_retriever(place):
             raise InputError(
                 f"{folder} should be a new folder or that of a retriever, but it holds {len(others)} other things, "
-                f"such as {min(others)}. Choose another place."
+                f"such as {min(others)}. Choose another place.",
+                "out",
             )
         for left in (beside, older):
             if left.exists():
