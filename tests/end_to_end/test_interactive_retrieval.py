@@ -102,7 +102,7 @@ def test_typed_sentences_get_the_images_and_translations_of_the_other_commands(
         (["--retriever", "{other}", "--image-index", "{found}/index"], "was made by another retriever than .*other: "),
         (
             ["--retriever", "{found}/retriever", "--image-index", "{found}/index", "--image-features", "{store}"],
-            "images are found in .*index, but feature store .*elsewhere was made from a different collection: keys sha256 [0-9a-f]{8}… ≠",
+            "images are found in .*index, but feature store .*elsewhere was made from a different collection: keys ",
         ),
         (
             ["--retriever", "{found}/retriever", "--image-index", "{found}/index", "--image-ids", "{found}/ids"],

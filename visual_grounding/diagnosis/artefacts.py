@@ -14,6 +14,7 @@ from ..images.sources import ImageSource, UnreadableImage, open_images, read_ima
 from ..storage.artefact import META, PARTIAL
 from ..storage.unfinished import Unfinished
 from ..text.lines import read_lines, sha256_of_lines
+from .columns import check_columns
 from .findings import Finding, note, ok, wrong
 
 if TYPE_CHECKING:
@@ -51,6 +52,18 @@ class Scan(NamedTuple):
     absent: int
 
 
+def chosen_blocks(images: int, row_bytes: int, limit: int) -> Iterator[tuple[int, int]]:
+    """First row and number of rows of each block to look at: all of them, or spread evenly over a larger store."""
+    block = max(1, min(_BLOCK_BYTES, limit) // row_bytes)
+    blocks = -(-images // block)
+    chosen = range(blocks)
+    if images * row_bytes > limit:
+        count = max(2, limit // (block * row_bytes))
+        chosen = sorted({number * (blocks - 1) // (count - 1) for number in range(count)})  # type: ignore[assignment]
+    for number in chosen:
+        yield number * block, block
+
+
 def scan_numbers(features: np.ndarray, limit: int = SCANNED_BYTES) -> Scan:
     """Look for numbers that are none, block by block, so that memory stays the same for any store or index.
 
@@ -60,18 +73,10 @@ def scan_numbers(features: np.ndarray, limit: int = SCANNED_BYTES) -> Scan:
         features: (I, R, F) float16, or embeddings (I, D) float32
     """
     bits_of, exponent, magnitude = _BITS[features.dtype.itemsize]
-    images = len(features)
     row_bytes = max(1, features[:1].nbytes)
-    block = max(1, min(_BLOCK_BYTES, limit) // row_bytes)
-    blocks = -(-images // block)
-    chosen = range(blocks)
-    if images * row_bytes > limit:
-        count = max(2, limit // (block * row_bytes))
-        chosen = sorted({number * (blocks - 1) // (count - 1) for number in range(count)})  # type: ignore[assignment]
     rows = bad_count = absent = 0
     bad: list[int] = []
-    for number in chosen:
-        start = number * block
+    for start, block in chosen_blocks(len(features), row_bytes, limit):
         rows_of_block = np.ascontiguousarray(features[start : start + block]).view(bits_of)
         bits = rows_of_block.reshape(len(rows_of_block), -1) & magnitude
         broken = np.flatnonzero(((bits & exponent) == exponent).any(axis=1))  # all exponent bits: NaN or infinity
@@ -110,12 +115,16 @@ def check_store(folder: Path, parts: Parts, everything: bool) -> Iterator[Findin
     parts.store = store
     again = "Delete it, and extract or import it again."
     yield from _check_keys(store)
-    scan = scan_numbers(store.features, store.features.nbytes if everything else SCANNED_BYTES)
+    limit = store.features.nbytes if everything else SCANNED_BYTES
+    scan = scan_numbers(store.features, limit)
     share = _share(scan, store)
     yield from _check_numbers(scan, store, again)
+    yield from check_columns(store, chosen_blocks(len(store), max(1, store.features[:1].nbytes), limit), share)
     if scan.rows and scan.absent == scan.rows:
         yield wrong(f"{folder}: every image that was looked at is absent: all its features are zero. {again}")
     regions = f"{store.num_regions} region{'s' if store.num_regions > 1 else ''} of {store.feature_size} numbers"
+    if store.columns:
+        regions += f" with {', '.join(store.columns)}"
     yield ok(f"{folder}: {len(store)} images, {regions}; {share} were scanned, {scan.absent} of them absent.")
 
 
