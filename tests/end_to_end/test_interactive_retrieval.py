@@ -168,7 +168,7 @@ def test_retriever_reads_what_was_typed_not_what_the_model_reads(task, found, ca
     """`x` and `y` are one unknown word to the translation model, and the retriever's own words."""
     own = Retriever.load(found / "retriever")
     keys = list(task.image_store.keys())
-    cosines = own.encode_text(["x", "y", "xy a"]) @ torch.tensor(np.array(task.live.index.embeddings)).T
+    cosines = own.encode_text(["x", "y", "xy a"]) @ torch.tensor(np.array(task.live.finder.collection.embeddings)).T
     nearest = [[keys[row] for row in best] for best in cosines.topk(8).indices.tolist()]
     assert nearest[0] != nearest[1]
     for typed in (["x", "y"], ["x@@ y a"]):
