@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from visual_grounding.features.columns import COLUMNS, Columns
 from visual_grounding.features.store import FEATURE_STORE
 from visual_grounding.retrieval.image_ids import IMAGE_IDS
 from visual_grounding.storage.artefact import sha256_of_file
@@ -31,18 +32,37 @@ def real_data() -> Path:
     return folder
 
 
-def write_store(folder: Path, features: np.ndarray, keys: list[str] | None = None) -> Path:
-    """A feature store of `features` (I, R, F)."""
+def write_store(
+    folder: Path,
+    features: np.ndarray,
+    keys: list[str] | None = None,
+    columns: dict[str, np.ndarray] | None = None,
+    label_names: list[str] | None = None,
+    attribute_names: list[str] | None = None,
+    signature: str = "test",
+) -> Path:
+    """A feature store of `features` (I, R, F), and of `columns` such as {"boxes": (I, R, 4)}; names are made up."""
+    columns = columns or {}
     keys = keys or [f"image{row}.jpg" for row in range(len(features))]
     images, regions, size = features.shape
-    artefact = ShardedArtefact(
-        folder, FEATURE_STORE, {}, images, max(images, 1), {"features": ((regions, size), "float16")}
-    )
+    names = {}
+    for column, listed, given in (
+        ("labels", "label_names", label_names),
+        ("attributes", "attribute_names", attribute_names),
+    ):
+        if column in columns:
+            names[listed] = given or [f"{column[:-1]} {n}" for n in range(max(1, int(columns[column].max()) + 1))]
+    described = Columns(tuple(name for name in COLUMNS if name in columns), **names)
+    arrays = {"features": ((regions, size), "float16"), **described.arrays(regions)}
+    artefact = ShardedArtefact(folder, FEATURE_STORE, {}, images, max(images, 1), arrays)
     (artefact.files / "keys.txt").write_text("".join(key + "\n" for key in keys), encoding="utf-8")
+    for name, lines in described.files().items():
+        artefact.add_lines(name, lines)
     for shard in artefact.missing():
-        artefact.write(shard, {"features": features.astype(np.float16)})
+        artefact.write(shard, {"features": features.astype(np.float16), **columns})
     digest = sha256_of_file(artefact.files / "keys.txt")
-    artefact.publish({"images": images, "regions": regions, "size": size, "keys_sha256": digest, "signature": "test"})
+    counts = {"images": images, "regions": regions, "size": size}
+    artefact.publish({**counts, "keys_sha256": digest, "signature": signature, **described.described()})
     return folder
 
 

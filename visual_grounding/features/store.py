@@ -5,33 +5,39 @@ Nothing here reads a whole store: opening costs the same for ten images and for 
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import InputError
-from ..storage.artefact import check_whole, open_array, read_keys, read_meta
+from ..storage.artefact import META, check_whole, open_array, read_keys, read_meta
+from ..text.lines import read_lines
+from .columns import COLUMNS, NAMES, Columns, check_values, unfit
 
 FEATURE_STORE = "feature-store"
+AGAIN = "Delete the store, and extract or import it again."
 
 
 class FeatureStore:
     """Features of I images, R regions each, F numbers a region.
 
     A region whose features are all zero is absent: so an unreadable image, or a detector that found fewer than R
-    regions, needs no second file.
+    regions, needs no second file. `features/columns.py` says what else may be known of a region.
 
     Attributes:
         features: (I, R, F) float16, memory-mapped.
+        columns: names of the optional columns that this store has, of boxes, labels, attributes, scores.
+        label_names: what the numbers of labels stand for; empty where there are none.
+        attribute_names: likewise.
         keys_sha256: digest of `keys.txt`: the identity of the collection.
         signature: how the features were made (`storage/signature.py` explains the three identities).
         plan: every choice and input that decided its bytes, such as `weights` and `pool`; empty where nothing says.
         digest: of the plan: other features of the same images differ in it.
 
     Raises:
-        InputError: the folder isn't a whole feature store.
+        InputError: the folder isn't a whole feature store, or a column isn't what `meta.json` says.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -42,9 +48,39 @@ class FeatureStore:
         self.keys_sha256: str = meta["keys_sha256"]
         self.plan: dict[str, Any] = meta.get("plan", {})
         self.digest: str = hashlib.sha256(json.dumps(self.plan, sort_keys=True).encode()).hexdigest()
-        self.features = open_array(
-            self.folder / "features.npy", (meta["images"], meta["regions"], meta["size"]), "float16"
-        )
+        shape = (meta["images"], meta["regions"], meta["size"])
+        self.features = open_array(self.folder / "features.npy", shape, "float16")
+        self._described = self._read_columns(meta)
+        self._columns = {
+            name: open_array(self.folder / f"{name}.npy", (meta["images"], *row), dtype)
+            for name, (row, dtype) in self._described.arrays(meta["regions"]).items()
+        }
+
+    def _read_columns(self, meta: dict[str, Any]) -> Columns:
+        """Which columns there are, by `meta.json` and by the files; they have to agree."""
+        present = meta.get("columns", [])
+        if not isinstance(present, list) or present != [name for name in COLUMNS if name in present]:
+            raise InputError(
+                f"{self.folder / META} should have some of {', '.join(COLUMNS)} as 'columns', in this order, but has "
+                f"{present!r}. {AGAIN}"
+            )
+        for name in COLUMNS:
+            files = [f"{name}.npy", *([f"{NAMES[name]}.txt"] if name in NAMES else [])]
+            stray = [file for file in files if name not in present and (self.folder / file).exists()]
+            if stray:
+                raise InputError(
+                    f"{self.folder / stray[0]} is there, but {META} names no {name}: it isn't part of this store. "
+                    "Take it away, or import the features again with it."
+                )
+        names = {NAMES[name]: read_lines(self.folder / f"{NAMES[name]}.txt") for name in present if name in NAMES}
+        columns = Columns(tuple(present), **names)
+        for listed, digest in columns.digests().items():
+            if meta.get(listed) != digest:
+                raise InputError(
+                    f"{self.folder / listed.removesuffix('_sha256')}.txt was changed after the store was made: its "
+                    f"sha256 isn't that in {META}. {AGAIN}"
+                )
+        return columns
 
     def __getstate__(self) -> dict[str, object]:
         return {"folder": self.folder}  # numpy would pickle a memory-mapped array by value
@@ -65,6 +101,21 @@ class FeatureStore:
         """F, numbers per region."""
         return self.features.shape[2]
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the optional columns that there are."""
+        return self._described.present
+
+    @property
+    def label_names(self) -> list[str]:
+        """What the numbers of labels stand for."""
+        return list(self._described.label_names)
+
+    @property
+    def attribute_names(self) -> list[str]:
+        """What the numbers of attributes stand for."""
+        return list(self._described.attribute_names)
+
     def gather(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Look images up.
 
@@ -75,17 +126,7 @@ class FeatureStore:
         Raises:
             InputError: a row outside the store, a feature that is NaN or infinite, or a file cut short meanwhile.
         """
-        check_whole(self.folder / "features.npy", self.features.nbytes)
-        if ids.size and (ids.max() >= len(self) or ids.min() < -1):
-            worst = int(ids.max() if ids.max() >= len(self) else ids.min())
-            raise InputError(
-                f"image ids refer to row {worst}, but {self.folder} has {len(self)} images (rows 0..{len(self) - 1})."
-            )
-        features = (
-            self.features[np.maximum(ids, 0)]
-            if len(self)
-            else np.zeros((*ids.shape, *self.features.shape[1:]), "float16")
-        )
+        features = self._rows("features", self.features, ids)
         features[ids < 0] = 0
         # The sum is finite only where every number is; float32, because float16 would overflow.
         if not np.isfinite(features.sum(dtype=np.float32)):
@@ -94,9 +135,56 @@ class FeatureStore:
                 row = int(bad.flat[0])
                 raise InputError(
                     f"{self.folder}: the features of row {row} ({self.key(row)}) hold NaN or infinity; "
-                    f"{bad.size} such images in this batch. Delete the store, and extract or import it again."
+                    f"{bad.size} such images in this batch. {AGAIN}"
                 )
         return features, ~features.any(axis=-1)
+
+    def gather_columns(self, ids: np.ndarray, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Look up what the optional columns say of images.
+
+        An absent region, and every region of no image, has a box and a score of 0 and −1 as label and attribute.
+
+        Args:
+            names: which columns; None for all that there are.
+
+        Shapes:
+            ids: (...,) integers, −1 for no image.
+            returns: boxes (..., R, 4) float32; labels and attributes (..., R) int32; scores (..., R) float16
+
+        Raises:
+            InputError: a column that the store doesn't have, a row outside the store, a value that the column can't
+                have, or a file cut short meanwhile.
+        """
+        lacking = [name for name in names or () if name not in self.columns]
+        if lacking:
+            has = ", ".join(self.columns) or "features alone"
+            raise InputError(f"{self.folder} should have {', '.join(lacking)}, but has {has}.")
+        found = {}
+        for name in self.columns if names is None else names:
+            values = self._rows(name, self._columns[name], ids)
+            values[ids < 0] = COLUMNS[name].absent
+            bad = unfit(name, values, len(self._described.names_of(name)))
+            if bad.any():
+                self._refuse(name, int(ids[bad.any(axis=-1)].flat[0]))
+            found[name] = values
+        return found
+
+    def _rows(self, name: str, array: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """A copy of some rows of one array; those of −1 hold anything."""
+        check_whole(self.folder / f"{name}.npy", array.nbytes)
+        if ids.size and (ids.max() >= len(self) or ids.min() < -1):
+            worst = int(ids.max() if ids.max() >= len(self) else ids.min())
+            raise InputError(
+                f"image ids refer to row {worst}, but {self.folder} has {len(self)} images (rows 0..{len(self) - 1})."
+            )
+        return array[np.maximum(ids, 0)] if len(self) else np.zeros((*ids.shape, *array.shape[1:]), array.dtype)
+
+    def _refuse(self, name: str, row: int) -> None:
+        columns, key = {name: np.array(self._columns[name][row : row + 1])}, self.key(row)
+        try:
+            check_values(columns, self._described, np.ones((1, self.num_regions), dtype=bool), [key], row)
+        except InputError as error:
+            raise InputError(f"{self.folder}: {error} {AGAIN}") from error
 
     def keys(self) -> Iterator[str]:
         """Image keys in row order, read from disk one by one.

@@ -1,6 +1,6 @@
 """Finish a feature store: key list, list of what was unreadable, description. Extraction and import both end here."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ from ..errors import InputError
 from ..storage.artefact import read_meta
 from ..storage.shards import Shard, ShardedArtefact
 from ..text.lines import read_lines, sha256_of_lines
+from .columns import NO_COLUMNS, Columns, check_values, clear_absent
 from .store import FEATURE_STORE
 
 UNREADABLE = "unreadable.tsv"
@@ -17,42 +18,57 @@ FLOAT16_MAX = float(np.finfo(np.float16).max)
 
 
 class StoreSummary(NamedTuple):
-    """What was made. `unreadable` images have a zero row and count as absent; `zero` ones hold only zeros anyway."""
+    """What was made.
+
+    Attributes:
+        unreadable: images that have a zero row and count as absent.
+        zero: images that hold only zeros anyway.
+        columns: what the store says of regions beside their features.
+        cleared: regions with only zeros as features of which columns said something; that was left out.
+    """
 
     images: int
     regions: int
     size: int
     unreadable: int
     zero: int
+    columns: tuple[str, ...] = ()
+    cleared: int = 0
 
     def describe(self, out: str | Path) -> str:
         """One or two sentences for whoever ran the command."""
         regions = f"{self.regions} region{'s' if self.regions != 1 else ''} of {self.size} numbers each"
-        text = f"{out}: {self.images} images, {regions}."
+        text = f"{out}: {self.images} images, {regions}{', with ' if self.columns else ''}{', '.join(self.columns)}."
         for count, what in (
             (self.unreadable, f"are unreadable and count as absent; {Path(out) / UNREADABLE} lists them"),
             (self.zero, "have only zeros as features and count as absent"),
         ):
             if count:
                 text += f"\n{count} of {self.images} images ({100 * count / self.images:.1f} %) {what}."
+        if self.cleared:
+            total = self.images * self.regions
+            share = f"{self.cleared} of {total} regions ({100 * self.cleared / total:.1f} %)"
+            said = f"what {', '.join(self.columns)} say of them was left out"
+            text += f"\n{share} have only zeros as features, so they are absent; {said}."
         return text
 
 
 class StoreWriter:
     """A feature store under construction.
 
-        writer = StoreWriter(out, keys, regions, size, plan, shard_size, strict)
+        writer = StoreWriter(out, keys, regions, size, plan, shard_size, columns=Columns(("boxes",)))
         for shard in writer.missing():
-            writer.write(shard, features, unreadable)
+            writer.write(shard, features, unreadable, {"boxes": boxes})
         writer.publish(signature)
 
     Args:
         keys: one per image; I of them.
-        plan: what decides the bytes, beside keys and shape.
-        strict: the first unreadable image is an error.
+        plan: what decides the bytes, beside keys, shape and columns.
+        strict: the first unreadable image is an error, and so is an absent region of which a column says something.
+        columns: which there will be beside the features.
 
     Raises:
-        InputError: as `ShardedArtefact`; or, strictly, an earlier run found unreadable images.
+        InputError: as `ShardedArtefact` and `Columns.check`; or, strictly, an earlier run found what isn't allowed.
     """
 
     def __init__(
@@ -64,22 +80,26 @@ class StoreWriter:
         plan: dict[str, Any],
         shard_size: int,
         strict: bool = False,
+        columns: Columns = NO_COLUMNS,
     ) -> None:
         check_shard_size(shard_size)
+        columns.check()
         self.keys = keys
         self.shape = (regions, size)
         self.strict = strict
+        self.columns = columns
         self._keys_sha256 = sha256_of_lines(list(keys))
         self._artefact = ShardedArtefact(
             out,
             FEATURE_STORE,
-            store_plan(plan, self._keys_sha256, regions, size),
+            store_plan(plan, self._keys_sha256, regions, size, columns),
             rows=len(keys),
             shard_size=shard_size,
-            arrays={"features": ((regions, size), "float16")},
+            arrays={"features": ((regions, size), "float16"), **columns.arrays(regions)},
         )
         if self.finished and strict:
             self._refuse_unreadable(self._listed())
+            self._refuse_cleared(self._summary().cleared)
 
     @property
     def finished(self) -> bool:
@@ -95,35 +115,55 @@ class StoreWriter:
         """Shards that this process still has to write; none where the store is finished."""
         return iter(()) if self.finished else self._artefact.missing()
 
-    def write(self, shard: Shard, features: np.ndarray, unreadable: dict[int, str]) -> None:
+    def write(
+        self,
+        shard: Shard,
+        features: np.ndarray,
+        unreadable: dict[int, str],
+        columns: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
         """Check and write one shard.
 
         Args:
             features: (rows of the shard, R, F), any float type.
             unreadable: row in the store -> reason; their features become zero.
+            columns: name -> (rows of the shard, R, ...), for each column that there is.
 
         Raises:
-            InputError: a feature is NaN, infinite or too large for float16; or, strictly, an image is unreadable.
+            InputError: a feature is NaN, infinite or too large for float16; other columns than promised; as
+                `check_values`; or, strictly, an image is unreadable, or a column says something of an absent region.
         """
         self._refuse_unreadable([(self.keys[row], reason) for row, reason in sorted(unreadable.items())])
         features[[row - shard.start for row in unreadable]] = 0
-        narrow = to_float16(features, self.keys[shard.start : shard.stop], shard.start)
-        zero = int((~narrow.any(axis=(1, 2))).sum()) - len(unreadable)
+        keys = self.keys[shard.start : shard.stop]
+        narrow = to_float16(features, keys, shard.start)
+        present = narrow.any(axis=2)  # (rows, R)
+        zero = int((~present.any(axis=1)).sum()) - len(unreadable)
         listed = [[row, reason] for row, reason in sorted(unreadable.items())]
-        self._artefact.write(shard, {"features": narrow}, {"unreadable": listed, "zero": zero})
+        notes: dict[str, Any] = {"unreadable": listed, "zero": zero}
+        columns = columns or {}
+        if set(columns) != set(self.columns.present):
+            promised, given = (", ".join(names) or "none" for names in (self.columns.present, columns))
+            raise InputError(f"columns should be {promised}, but are {given}.")
+        check_values(columns, self.columns, present, keys, shard.start)
+        cleared, said = clear_absent(columns, present)
+        if self.columns.present:
+            said[[row - shard.start for row in unreadable]] = False  # nothing of theirs was read
+            self._refuse_cleared(int(said.sum()), said, shard)
+            notes["cleared"] = int(said.sum())
+        self._artefact.write(shard, {"features": narrow, **cleared}, notes)
 
     def publish(self, signature: str) -> StoreSummary:
         """Give the store its name.
 
         Raises:
-            InputError: every image is unreadable; or, strictly, one is.
+            InputError: every image is unreadable; or, strictly, one is, or a column said something of an absent region.
         """
         images = len(self.keys)
         if self.finished:
-            meta = read_meta(self._artefact.out, FEATURE_STORE, unreadable=int, zero=int)
-            return StoreSummary(images, *self.shape, meta["unreadable"], meta["zero"])
-        notes = self._artefact.notes(zero=int, unreadable=list)
-        zero = sum(note["zero"] for note in notes)
+            return self._summary()
+        fields: dict[str, type] = {"cleared": int} if self.columns.present else {}
+        notes = self._artefact.notes(zero=int, unreadable=list, **fields)
         try:
             unreadable = [(self.keys[row], str(reason)) for note in notes for row, reason in note["unreadable"]]
         except (TypeError, ValueError, IndexError) as error:
@@ -135,12 +175,23 @@ class StoreWriter:
             raise InputError(
                 f"All {images} images are unreadable; the first is {key} ({reason}). Is this the right place?"
             )
+        zero, cleared = (sum(note.get(name, 0) for note in notes) for name in ("zero", "cleared"))
+        self._refuse_cleared(cleared)
         self._artefact.add_lines("keys.txt", self.keys)
         if unreadable:
             self._artefact.add_lines(UNREADABLE, (f"{key}\t{reason}" for key, reason in unreadable))
-        summary = StoreSummary(images, *self.shape, len(unreadable), zero)
-        self._artefact.publish(store_meta(summary, self._keys_sha256, signature))
+        for name, lines in self.columns.files().items():
+            self._artefact.add_lines(name, lines)
+        summary = StoreSummary(images, *self.shape, len(unreadable), zero, self.columns.present, cleared)
+        self._artefact.publish(store_meta(summary, self._keys_sha256, signature, self.columns))
         return summary
+
+    def _summary(self) -> StoreSummary:
+        """Of a store that is there already."""
+        fields: dict[str, type] = {"cleared": int} if self.columns.present else {}
+        meta = read_meta(self._artefact.out, FEATURE_STORE, unreadable=int, zero=int, **fields)
+        columns, cleared = self.columns.present, meta.get("cleared", 0)
+        return StoreSummary(len(self.keys), *self.shape, meta["unreadable"], meta["zero"], columns, cleared)
 
     def _listed(self) -> list[tuple[str, str]]:
         path = self._artefact.out / UNREADABLE
@@ -153,6 +204,18 @@ class StoreWriter:
             key, reason = unreadable[0]
             raise InputError(f"{key} is unreadable ({reason}), and --strict allows no such image.")
 
+    def _refuse_cleared(self, count: int, said: np.ndarray | None = None, shard: Shard | None = None) -> None:
+        if self.strict and count:
+            first = ""
+            if said is not None and shard is not None:
+                row, region = (int(place) for place in np.argwhere(said)[0])
+                first = f" The first is region {region} of row {shard.start + row} ({self.keys[shard.start + row]})."
+            names = ", ".join(self.columns.present)
+            raise InputError(
+                f"{count} regions have only zeros as features, so they are absent, but {names} say something of them, "
+                f"and --strict allows no such region.{first}"
+            )
+
 
 def check_shard_size(shard_size: int) -> None:
     """Refuse an absurd size.
@@ -164,14 +227,21 @@ def check_shard_size(shard_size: int) -> None:
         raise InputError(f"--shard-size should be 1 image or more, but is {shard_size}.")
 
 
-def store_plan(plan: dict[str, Any], keys_sha256: str, regions: int, size: int) -> dict[str, Any]:
+def store_plan(
+    plan: dict[str, Any], keys_sha256: str, regions: int, size: int, columns: Columns = NO_COLUMNS
+) -> dict[str, Any]:
     """What decides a store's bytes, from what decides its features."""
-    return {**plan, "keys_sha256": keys_sha256, "regions": regions, "size": size}
+    return {**plan, "keys_sha256": keys_sha256, "regions": regions, "size": size, **columns.described()}
 
 
-def store_meta(summary: StoreSummary, keys_sha256: str, signature: str) -> dict[str, Any]:
+def store_meta(
+    summary: StoreSummary, keys_sha256: str, signature: str, columns: Columns = NO_COLUMNS
+) -> dict[str, Any]:
     """What `meta.json` says about a store, beside its plan."""
-    return {**summary._asdict(), "keys_sha256": keys_sha256, "signature": signature}
+    counts = summary._asdict()
+    if not columns.present:  # stores without columns have the bytes that they had before there were any
+        del counts["columns"], counts["cleared"]
+    return {**counts, **columns.described(), "keys_sha256": keys_sha256, "signature": signature}
 
 
 def to_float16(features: np.ndarray, keys: Sequence[str], first_row: int) -> np.ndarray:
