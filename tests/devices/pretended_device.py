@@ -5,7 +5,7 @@ backward, and a CPU tensor that meets one of these is refused as a GPU refuses i
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -111,7 +111,11 @@ def _batch_norm(vectors: Tensor, weight: Any, bias: Any, mean: Any, variance: An
     return *torch.native_batch_norm(vectors, weight, bias, mean, variance, *options), torch.empty(0, dtype=torch.uint8)
 
 
-_ON_THE_CPU = {aten._softmax.default: _softmax, aten.cudnn_batch_norm.default: _batch_norm}
+_ON_THE_CPU = {
+    aten._softmax.default: _softmax,
+    aten.cudnn_batch_norm.default: _batch_norm,
+    aten._pin_memory.default: lambda tensor, device=None: tensor,
+}
 
 
 def _held(leaf: Any) -> Any:
@@ -131,6 +135,10 @@ def pretended_cuda() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, sdpa_kernel(SDPBackend.MATH):
         patch.setattr(torch.cuda, "is_available", lambda: True)
         patch.setattr(torch.cuda, "device_count", lambda: 1)
+        patch.setattr(torch.cuda, "current_device", lambda: 0)
+        patch.setattr(torch.cuda, "is_bf16_supported", lambda *_: True)
+        # Views of a tensor that is made up of another one can't be inference tensors.
+        patch.setattr(torch._C, "_InferenceMode", lambda mode: torch.no_grad() if mode else nullcontext())
         patch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(…, device="cuda") is made on the CPU and moved
         try:
