@@ -17,7 +17,8 @@ from pairs import machine, seconds_of
 from retrieval_world import positive, write_retriever, write_store, write_text
 
 from visual_grounding.features.store import FeatureStore
-from visual_grounding.retrieval.dense import retrieve_dense
+from visual_grounding.retrieval.dense import DenseFinder
+from visual_grounding.retrieval.finder import write_image_ids
 from visual_grounding.retrieval.index import Index, build_index
 from visual_grounding.retrieval.retriever import Retriever
 from visual_grounding.text.lines import read_lines
@@ -64,8 +65,9 @@ def main() -> int:
             for part in (2, 1):
                 count = max(1, args.sentences // part)
                 ids = folder / f"ids-{share}-{part}"
+                finder = DenseFinder(retriever, index)
                 seconds = seconds_of(
-                    lambda index=index, ids=ids, count=count: retrieve_dense(retriever, index, sentences[:count], ids)
+                    lambda finder=finder, ids=ids, count=count: write_image_ids(finder, sentences[:count], ids)
                 )
                 retrieve_seconds.append(seconds)
                 retrieve_terms.append([1.0, count, count * images])

@@ -26,9 +26,6 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from pairs import alternate, exit_status, machine, verdict
 from synthetic import sentence_lengths, write_ids, write_store
 
-from visual_grounding.data.complete_batches import CompleteBatches
-from visual_grounding.data.visual_context import add_visual_context
-
 ARCHITECTURES = {"text": "transformer", "images": "visual_aware_transformer"}
 PIECES = 10_000
 
@@ -69,10 +66,8 @@ class Training:
         self.model = task.build_model(cfg.model).to(device).train()
         self.criterion = task.build_criterion(cfg.criterion)
         self.optimizer = torch.optim.Adam(self.model.parameters(), 5e-4)
-        self.dataset = self._dataset(task, cfg.task, folder, args.sentences) if kind == "images" else None
         self.text = self._text(task, args.sentences)
-        if self.dataset is None:
-            self.dataset = CompleteBatches(self.text)
+        self.dataset = task.images.add(self.text, "train", "train.en-de")
         batches = self.dataset.batch_by_size(self.dataset.ordered_indices(), max_tokens=args.max_tokens)
         # The same batches for both; full ones only, in one random order.
         full = [batch for batch in batches if len(batch) * 2 > max(map(len, batches))]
@@ -88,10 +83,6 @@ class Training:
             lines = [torch.cat([line, torch.tensor([dictionary.eos()])]) for line in numbers]
             sides += [lines, lengths + 1, dictionary]
         return LanguagePairDataset(*sides, shuffle=False)
-
-    def _dataset(self, task: Any, cfg: Any, folder: Path, sentences: int) -> Any:
-        text = self._text(task, sentences)
-        return add_visual_context(text, cfg, task.image_store, [str(folder / "ids/train")], "train.en-de")
 
     def iterator(self, steps: int) -> Iterator[dict[str, Any]]:
         """Batches as `fairseq-train` gets them, from one worker process."""

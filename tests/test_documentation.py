@@ -2,15 +2,13 @@
 
 import re
 import shlex
-from argparse import ArgumentParser
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 from conftest import REPOSITORY
 from fairseq import options
 
-from visual_grounding.cli.main import MODULES, VERBS
+from visual_grounding.cli.main import VERBS, parser_of
 
 PARSERS = {
     "fairseq-train": options.get_training_parser,
@@ -50,11 +48,7 @@ def parse(command: str) -> None:
         length = 2 if " ".join(arguments[:2]) in VERBS else 1
         verb = " ".join(arguments[:length])
         assert verb in VERBS, command
-        name = MODULES.get(verb, verb.replace("-", "_").replace(" ", "_"))
-        module = import_module(f"visual_grounding.cli.{name}")
-        parser = ArgumentParser()
-        module.add_arguments(parser)
-        parser.parse_args(arguments[length:])
+        parser_of(verb, arguments[length:]).parse_args(arguments[length:])
     elif name == "fairseq-preprocess":
         PARSERS[name]().parse_args(arguments)
     else:

@@ -11,3 +11,14 @@ class InputError(ValueError):
 def first_line(error: BaseException) -> str:
     """What a library's error says, in short, for a message of our own."""
     return (str(error).strip().split("\n")[0] or type(error).__name__)[:200]
+
+
+def check_at_least_one(**counts: int) -> None:
+    """Refuse a count below 1.
+
+    Raises:
+        InputError: the first such count.
+    """
+    for name, value in counts.items():
+        if value < 1:
+            raise InputError(f"{name.replace('_', ' ')} should be at least 1, but is {value}.")

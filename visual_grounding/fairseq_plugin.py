@@ -1,13 +1,22 @@
-"""What happens when fairseq loads this package: names are registered, checkpoints load, mistakes are readable."""
+"""What happens when fairseq meets this package: names are registered, checkpoints load, mistakes are readable.
+
+Importing this package doesn't import fairseq: its rooms that need none work without it, and it takes seconds. So
+whichever of the two is imported last registers everything: this package at once where fairseq is there, else fairseq's
+own import, as soon as it has finished.
+"""
 
 import logging
 import os
 import re
 import sys
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from traceback import walk_tb
-from types import TracebackType
+from types import ModuleType, TracebackType
 
 from .errors import InputError
 
@@ -15,15 +24,45 @@ from .errors import InputError
 _NOISY_MODULES = r"hydra|fairseq|torch\.(jit|nn\.functional|utils\.data)|omegaconf|pkg_resources|sys|__main__"
 
 
-_FAIRSEQ_COMMANDS = ("fairseq", "train.py", "hydra_train.py", "generate.py", "validate.py", "interactive.py")
+def register_with_fairseq() -> None:
+    """Register every task, model and criterion: now where fairseq is imported, else once it is; safe to call again."""
+    if sys.modules.get("fairseq") is not None:
+        _register()
+    elif not any(isinstance(finder, _AfterFairseq) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _AfterFairseq())
 
 
-def register() -> None:
-    """Register every task, model and criterion with fairseq; safe to call again."""
-    for category in (UserWarning, FutureWarning, DeprecationWarning):
-        warnings.filterwarnings("ignore", category=category, module=_NOISY_MODULES)
-    if "fairseq" not in sys.modules:
-        _import_fairseq_quietly()
+class _AfterFairseq(MetaPathFinder):
+    """Python asks this first where `fairseq` is; the answer is the others', with our registration at its end.
+
+    It stays until fairseq is imported, since a question alone (`find_spec`, "is it installed?") imports nothing.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec of `fairseq`; None for all other modules."""
+        if fullname != "fairseq":
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        spec = next((found for finder in others if (found := finder.find_spec(fullname, path, target))), None)
+        if spec is not None and spec.loader is not None:
+            loader, load = spec.loader, spec.loader.exec_module
+
+            def load_and_register(module: ModuleType) -> None:
+                _hide_noise()
+                with _logging_as_it_was():
+                    load(module)
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                _register()
+
+            loader.exec_module = load_and_register  # type: ignore[method-assign]  # a loader is made for each question
+        return spec
+
+
+def _register() -> None:
+    _hide_noise()
     logging.getLogger("hydra").setLevel(logging.INFO)
 
     from .storage.checkpoints import allow_fairseq_checkpoints
@@ -31,19 +70,36 @@ def register() -> None:
     allow_fairseq_checkpoints()
     from . import criterions, models, tasks  # noqa: F401
 
-    if Path(sys.argv[0] if sys.argv else "").name.split("-")[0] in _FAIRSEQ_COMMANDS:
+    if _is_fairseq_command(sys.argv[0] if sys.argv else ""):
         sys.excepthook = _print_input_errors_alone
 
 
-def _import_fairseq_quietly() -> None:
+def _hide_noise() -> None:
+    for category in (UserWarning, FutureWarning, DeprecationWarning):
+        warnings.filterwarnings("ignore", category=category, module=_NOISY_MODULES)
+
+
+@contextmanager
+def _logging_as_it_was() -> Iterator[None]:
     """fairseq's text-to-speech task turns the whole program's logging on when it is imported, and talks; undo that."""
     logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
-    import fairseq.tasks  # noqa: F401
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = handlers
 
-    root.setLevel(level)
-    root.handlers[:] = handlers
+
+def _is_fairseq_command(program: str) -> bool:
+    """Whether this process runs one of fairseq's commands, as a console script or by `python -m fairseq_cli.train`.
+
+    >>> [_is_fairseq_command(name) for name in ("/bin/fairseq-train", "lib/fairseq_cli/train.py", "my/train.py")]
+    [True, True, False]
+    """
+    path = Path(program)
+    return path.name.startswith("fairseq-") or path.parent.name == "fairseq_cli"
 
 
 def _broken_checkpoint(error: BaseException, trace: TracebackType | None) -> str | None:

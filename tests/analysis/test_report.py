@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 from conftest import run_command, write_image_ids, write_store
 from PIL import Image
-from small_retriever import make_retriever, make_sentences
+from small_retriever import make_retriever, make_sentences, retrieve_dense
 
 from visual_grounding.analysis.report import (
     ReportImage,
@@ -19,7 +19,6 @@ from visual_grounding.analysis.report import (
 from visual_grounding.cli.main import main
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.images.sources import open_images
-from visual_grounding.retrieval.dense import retrieve_dense
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.index import Index, build_index
 from visual_grounding.storage.artefact import sha256_of_file

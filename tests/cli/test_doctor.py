@@ -14,11 +14,10 @@ import torch
 from conftest import write_image_ids, write_store
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from small_retriever import make_retriever, make_sentences
+from small_retriever import make_retriever, make_sentences, retrieve_dense
 
 from visual_grounding.cli.main import main
 from visual_grounding.features.store import FEATURE_STORE, FeatureStore
-from visual_grounding.retrieval.dense import retrieve_dense
 from visual_grounding.retrieval.index import Index, build_index
 from visual_grounding.retrieval.retriever import Retriever
 from visual_grounding.storage.shards import ShardedArtefact
@@ -248,7 +247,6 @@ def test_folders_without_a_name_of_their_own(world, capsys, monkeypatch):
 
 def test_doctor_whose_reader_has_gone_ends_quietly():
     script = """import sys
-sys.argv[0] = "visual-grounding"
 from visual_grounding.cli.doctor import say
 for _ in range(20000):
     say("x" * 99)

@@ -135,13 +135,13 @@ def test_index_of_another_kind_is_searched_and_says_what_it_misses(tmp_path, cap
     status, out, _ = run(capsys, *index, "--lists", 4, "--out", tmp_path / "index")
     assert status == 0 and "40 images\nindex|retriever:" in out and "|kind:ivf|lists:4|" in out
     text = ["--retriever", retriever, "--index", tmp_path / "index", "--text", tmp_path / "text"]
-    found = ["retrieve", "--method", "dense", *text, "-n", 2, "--probes", 4, "--out", tmp_path / "ids"]
+    found = ["retrieve", "--method", "dense", *text, "-n", 2, "--nprobe", 4, "--out", tmp_path / "ids"]
     for _ in range(2):  # again: the same
         status, out, _ = run(capsys, *found)
         assert status == 0 and "|kind:ivf|probes:4|recall:1.0000|" in out
         assert out.endswith("100.0% of the 2 nearest images were found, on a sample of sentences.\n")
     status, _, error = run(capsys, *index, "--code-bytes", 2, "--out", tmp_path / "other")
-    assert status == 2 and "--code-bytes is for --kind pq, but --kind is ivf." in error
+    assert status == 2 and "code bytes are for an index of kind pq, but the kind is ivf." in error
     status, _, error = run(capsys, *index, "--lists", 3, "--out", tmp_path / "index")
     assert status == 2 and "'lists': 4" in error and "'lists': 3" in error
 
@@ -160,8 +160,8 @@ def test_retrieve_keyword_warns_with_counts(tmp_path, capsys):
         "warning: 1 of 4 sentences (25.0%) are empty; they have no image.",
         "warning: 1 of 4 sentences (25.0%) have no word that a caption has as its topic; they have no image.",
         "warning: 2 of 4 sentences (50.0%) have fewer than 2 images: no more captions share a topic word.",
-        "warning: 1 of 4 sentences (25.0%) have a key in --exclude-paired that the collection doesn't have.",
         f"warning: 1 of 3 captions (33.3%) are of images that {store} doesn't have; they aren't used.",
+        "warning: 1 of 4 sentences (25.0%) have a key in --exclude-paired that the collection doesn't have.",
     ]
     (tmp_path / "stop").write_text("dog\n")
     status, out, _ = run(capsys, "retrieve", *flags, "--stop-words", tmp_path / "stop", "--out", tmp_path / "other")

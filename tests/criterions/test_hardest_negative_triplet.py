@@ -12,7 +12,7 @@ def sample(rows: list[int], absent: list[bool]) -> dict:
         "image_rows": torch.tensor(rows),
         "ntokens": 12,
         "nsentences": len(rows),
-        "net_input": {"feature_padding_mask": torch.tensor(absent).unsqueeze(1)},
+        "net_input": {"visual": {"padding_mask": torch.tensor(absent).view(-1, 1, 1)}},
     }
 
 

@@ -1,19 +1,13 @@
-"""Caption batches: features beside the right sentence, orders, and captions whose image isn't there."""
+"""Caption batches: tokens, orders, and captions whose image isn't there."""
 
 import numpy as np
 import pytest
-import torch
 from conftest import write_store
 from fairseq.data import data_utils
-from PIL import Image
 
 from visual_grounding.data.captions import CaptionDataset, load_captions
-from visual_grounding.data.complete_batches import CompleteBatches
 from visual_grounding.errors import InputError
-from visual_grounding.features.backbones import Preprocessing
-from visual_grounding.features.pixels import PixelSource
 from visual_grounding.features.store import FeatureStore
-from visual_grounding.images.sources import open_images
 from visual_grounding.text.words import Vocabulary, WordTokenizer
 
 
@@ -29,25 +23,22 @@ def dataset(store, tmp_path):
     lines = ["image3.jpg\ta b", "image2.jpg\tb", "image3.jpg\ta b a a", "image0.jpg\tzebra"]
     (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n")
     captions, rows = load_captions(tmp_path / "train.tsv", store)
-    return CaptionDataset(captions, rows, store, WordTokenizer(Vocabulary(["a", "b"])), shuffle=True)
+    return CaptionDataset(captions, rows, WordTokenizer(Vocabulary(["a", "b"])), shuffle=True)
 
 
-def test_caption_batch_has_each_captions_own_image(dataset):
+def test_caption_batch_has_padded_captions_and_the_rows_of_their_images(dataset):
     batch = dataset.collater([dataset[index] for index in (2, 1, 3)])
     assert batch["id"].tolist() == [2, 1, 3] and batch["image_rows"].tolist() == [3, 2, 0]
     inputs = batch["net_input"]
     assert inputs["tokens"].tolist() == [[4, 5, 4, 4], [5, 1, 1, 1], [3, 1, 1, 1]]
     assert inputs["token_padding_mask"].sum(dim=1).tolist() == [0, 3, 3]
-    assert inputs["features"].dtype == torch.float32
-    assert inputs["features"][:, 0].tolist() == [[4, 5], [3, 4], [1, 2]]
-    assert inputs["feature_padding_mask"].tolist() == [[False, False], [False, True], [False, False]]
     assert (batch["nsentences"], batch["ntokens"]) == (3, 6)
     assert dataset.collater([]) == {}
 
 
-def test_caption_batches_are_formed_anew_from_fairseqs_seed_and_unsorted_by_length(store):
+def test_caption_batches_are_formed_anew_from_fairseqs_seed_and_unsorted_by_length():
     captions = ["a " * (number % 9 + 1) for number in range(50)]
-    shuffled = CaptionDataset(captions, np.zeros(50, int), store, WordTokenizer(Vocabulary(["a"])), shuffle=True)
+    shuffled = CaptionDataset(captions, np.zeros(50, int), WordTokenizer(Vocabulary(["a"])), shuffle=True)
     orders = []
     for seed in (1, 1, 2):
         with data_utils.numpy_seed(seed):
@@ -55,7 +46,7 @@ def test_caption_batches_are_formed_anew_from_fairseqs_seed_and_unsorted_by_leng
     assert orders[0] == orders[1] != orders[2]
     assert sorted(orders[0]) == list(range(50))
     assert not shuffled.can_reuse_epoch_itr_across_epochs
-    fixed = CaptionDataset(captions, np.zeros(50, int), store, WordTokenizer(Vocabulary(["a"])))
+    fixed = CaptionDataset(captions, np.zeros(50, int), WordTokenizer(Vocabulary(["a"])))
     assert fixed.ordered_indices().tolist() == list(range(50)) and fixed.can_reuse_epoch_itr_across_epochs
     assert fixed.sizes.tolist() == [number % 9 + 1 for number in range(50)] == [fixed.size(n) for n in range(50)]
 
@@ -64,30 +55,3 @@ def test_load_captions_refuses_images_that_the_store_does_not_have(store, tmp_pa
     (tmp_path / "train.tsv").write_text("image9.jpg\ta\nimage1.jpg\tb\nimage9.jpg\tc\nimage8.jpg\td\n")
     with pytest.raises(InputError, match=r"2 keys aren't, the first 'image8.jpg' \(the store has 5 images"):
         load_captions(tmp_path / "train.tsv", store)
-
-
-def test_pictures_are_framed_anew_every_epoch_and_alike_in_any_batch(tmp_path):
-    for name in "abc":
-        pixels = np.random.default_rng(ord(name)).integers(0, 256, (12, 12, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{name}.png")
-    (tmp_path / "train.tsv").write_text("b.png\ta\nc.png\tb\nb.png\ta b\n")
-    source = PixelSource(open_images(tmp_path), Preprocessing(8, 8), str(tmp_path))
-    captions, rows = load_captions(tmp_path / "train.tsv", source)
-    tokenizer = WordTokenizer(Vocabulary(["a", "b"]))
-    dataset = CompleteBatches(CaptionDataset(captions, rows, source, tokenizer, framing_seed=1))
-
-    def pictures(*places: int) -> torch.Tensor:
-        return dataset.collater([dataset[place] for place in places])["net_input"]["pixels"]
-
-    first = pictures(0, 1, 2)
-    assert (first.shape, first.dtype) == ((3, 8, 8, 3), torch.uint8)
-    assert not torch.equal(first[0], first[2])  # one picture, two captions
-    assert torch.equal(pictures(2, 0), first[[2, 0]])
-    dataset.set_epoch(2)
-    assert not torch.equal(pictures(0, 1, 2), first)
-    dataset.set_epoch(1)
-    assert torch.equal(pictures(0, 1, 2), first)
-    whole = CaptionDataset(captions, rows, source, tokenizer)
-    batch = whole.collater([whole[0], whole[2]])
-    assert torch.equal(*batch["net_input"]["pixels"]) and batch["image_rows"].tolist() == [1, 1]
-    np.testing.assert_array_equal(batch["net_input"]["pixels"][0], source.gather(np.array([1]))[0][0])

@@ -1,133 +1,161 @@
-"""Images beside text batches."""
+"""The owner of the image flags: what it opens, joins, counts and refuses."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from conftest import write_image_ids, write_store
-from fairseq.data import Dictionary, LanguagePairDataset
+from fairseq.tasks import FairseqTask
+from masked_text import LetterFinder, line_of, text_dataset
 
 from visual_grounding import InputError
-from visual_grounding.data.complete_batches import CompleteBatches
-from visual_grounding.data.visual_context import VisualContextConfig, VisualContextDataset, add_visual_context
+from visual_grounding.data.visual_batches import VisualContextDataset
+from visual_grounding.data.visual_context import ImageTablesConfig, VisualContext
 from visual_grounding.features.store import FeatureStore
 
-SIZES = [3, 7, 2, 5, 4, 6, 2, 3, 5, 4, 3]
 
+@dataclass
+class Config(ImageTablesConfig):
+    """As a task's own configuration: the text lies somewhere."""
 
-def text_dataset() -> LanguagePairDataset:
-    dictionary = Dictionary()
-    for word in "abcdefgh":
-        dictionary.add_symbol(word)
-    sentences = [torch.tensor([4 + s % 8] * (size - 1) + [dictionary.eos()]) for s, size in enumerate(SIZES)]
-    return LanguagePairDataset(sentences, SIZES, dictionary, sentences, SIZES, dictionary)
+    data: str = "bin"
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> FeatureStore:
-    features = 1 + np.arange(20 * 2 * 3).reshape(20, 2, 3)
-    features[13, 1] = 0  # an image with one region
-    features[14] = 0  # an image that couldn't be read
-    return FeatureStore(write_store(tmp_path / "store", features))
+    return FeatureStore(write_store(tmp_path / "store", 1 + np.arange(20 * 2 * 3).reshape(20, 2, 3)))
 
 
-def test_visual_context_follows_the_order_that_the_text_collater_chose(store):
-    ids = np.arange(22).reshape(11, 2).astype(np.int32) % 13
-    dataset = VisualContextDataset(text_dataset(), store, ids)
-    batch = dataset.collater([dataset[index] for index in (2, 1, 8)])
-    assert batch["id"].tolist() == [1, 8, 2]  # by falling length
-    assert batch["net_input"]["visual"]["features"].dtype == torch.float16
-    for row, index in enumerate(batch["id"]):
-        expected = torch.from_numpy(store.features[ids[index]])
-        assert torch.equal(batch["net_input"]["visual"]["features"][row], expected)
-    assert not batch["net_input"]["visual"]["padding_mask"].any()
+def context(folder: Path, **flags: object) -> VisualContext:
+    cfg = Config(image_features=str(folder / "store"), image_ids=str(folder / "ids"), train_subset="train")
+    for name, value in flags.items():
+        setattr(cfg, name, value)
+    return VisualContext(cfg, FairseqTask(cfg))
 
 
-def test_visual_context_masks_missing_images_absent_regions_and_zero_rows(store):
-    ids = np.tile(np.array([[13, -1, 14]], dtype=np.int32), (11, 1))
-    dataset = VisualContextDataset(text_dataset(), store, ids)
-    visual = dataset.collater([dataset[0]])["net_input"]["visual"]
-    assert visual["padding_mask"].tolist() == [[[False, True], [True, True], [True, True]]]
-    assert not visual["features"][visual["padding_mask"]].any()
-    assert dataset.collater([]) == {}
+def add(folder: Path, parts: list[tuple[int, int]] | None = None, epoch: int = 1, **flags: object) -> np.ndarray:
+    """Ids of the training set's sentences, after checks."""
+    dataset = context(folder, **flags).add(text_dataset(), "train", "train.en-de", epoch, parts)
+    assert isinstance(dataset, VisualContextDataset)
+    return dataset.choice.ids
 
 
-def test_visual_context_batches_hold_every_sentence_once(store):
-    for dataset in (
-        VisualContextDataset(text_dataset(), store, np.zeros((11, 1), np.int32)),
-        CompleteBatches(text_dataset()),
-    ):
-        batches = dataset.batch_by_size(dataset.ordered_indices(), max_tokens=1000, required_batch_size_multiple=8)
-        assert sorted(np.concatenate(batches)) == list(range(11))
-        batches = dataset.batch_by_size(np.arange(11), max_sentences=2, required_batch_size_multiple=1)
-        assert [len(batch) for batch in batches] == [2, 2, 2, 2, 2, 1]
-        assert dataset.batch_by_size(np.arange(0)) == []
+def test_table_is_cut_to_the_best_n(store, tmp_path):
+    table = np.arange(33).reshape(11, 3) % 20
+    write_image_ids(tmp_path / "ids/train", table, store.keys_sha256)
+    assert add(tmp_path).tolist() == table.tolist()
+    assert add(tmp_path, images_per_sentence=2).tolist() == table[:, :2].tolist()
 
 
-def test_fairseq_alone_still_loses_the_last_batch():
-    """When this fails, fairseq is mended and `CompleteBatches` can go."""
-    dataset = text_dataset()
-    batches = dataset.batch_by_size(np.arange(11), max_tokens=1000, required_batch_size_multiple=8)
-    assert sum(map(len, batches)) == 8
+def test_tables_of_a_split_in_parts_are_joined_and_repeated_as_the_text_is(store, tmp_path):
+    first, second = np.arange(12).reshape(4, 3), np.arange(6).reshape(3, 2) + 10
+    write_image_ids(tmp_path / "ids/train", first, store.keys_sha256)
+    write_image_ids(tmp_path / "ids/train1", second, store.keys_sha256)
+    ids = add(tmp_path, parts=[(4, 2), (3, 1)])
+    assert ids.tolist() == [*first[:, :2].tolist(), *first[:, :2].tolist(), *second.tolist()]
 
 
-def test_add_visual_context_takes_the_best_n_and_joins_tables(store, tmp_path):
-    first = write_image_ids(tmp_path / "ids/train", np.arange(18).reshape(6, 3) % 20, store.keys_sha256)
-    second = write_image_ids(tmp_path / "ids/train1", np.arange(15).reshape(5, 3) % 20, store.keys_sha256)
-    cfg = VisualContextConfig(images_per_sentence=2)
-    dataset = add_visual_context(text_dataset(), cfg, store, [str(first), str(second)], "train.en-de")
-    assert dataset.ids.tolist() == [
-        [0, 1],
-        [3, 4],
-        [6, 7],
-        [9, 10],
-        [12, 13],
-        [15, 16],
-        [0, 1],
-        [3, 4],
-        [6, 7],
-        [9, 10],
-        [12, 13],
-    ]
+def test_parts_that_only_fit_together_are_refused(store, tmp_path):
+    """7 and 4 rows are 11, but each belongs to its own part."""
+    write_image_ids(tmp_path / "ids/train", np.zeros((7, 1)), store.keys_sha256)
+    write_image_ids(tmp_path / "ids/train1", np.zeros((4, 1)), store.keys_sha256)
+    with pytest.raises(InputError, match=r"train.en-de has 4 sentences, but image ids in .*train have 7 rows"):
+        add(tmp_path, parts=[(4, 1), (7, 1)])
+    write_image_ids(tmp_path / "second/train", np.zeros((4, 1)), store.keys_sha256)
+    write_image_ids(tmp_path / "second/train1", np.zeros((4, 1)), store.keys_sha256)
+    with pytest.raises(InputError, match=r"train1.en-de has 7 sentences, but image ids in .*train1 have 4 rows"):
+        add(tmp_path, parts=[(4, 1), (7, 1)], image_ids=str(tmp_path / "second"))
 
 
-def test_add_visual_context_counts_sentences_without_image(store, tmp_path, caplog):
+def test_training_set_takes_one_folder_an_epoch_and_other_splits_the_first(store, tmp_path):
+    for number in (0, 1):
+        for split in ("train", "valid"):
+            write_image_ids(tmp_path / f"ids{number}" / split, np.full((11, 1), number), store.keys_sha256)
+    folders = f"{tmp_path}/ids0:{tmp_path}/ids1"
+    found = [add(tmp_path, epoch=epoch, image_ids=folders, data="a:b")[0, 0] for epoch in (1, 2, 3)]
+    assert found == [0, 1, 0]
+    images = context(tmp_path, image_ids=folders)
+    assert images.add(text_dataset(), "valid", "valid.en-de", epoch=2).choice.ids[0, 0] == 0
+
+
+def test_sentences_without_image_are_counted_once_a_run(store, tmp_path, caplog):
     ids = np.zeros((11, 1), np.int32)
     ids[:3] = -1
-    folder = write_image_ids(tmp_path / "ids", ids, store.keys_sha256)
-    add_visual_context(text_dataset(), VisualContextConfig(), store, [str(folder)], "train.en-de")
-    assert "3 of 11 sentences of train.en-de (27.3%) have no image" in caplog.text
+    write_image_ids(tmp_path / "ids/train", ids, store.keys_sha256)
+    images = context(tmp_path)
+    for epoch in (1, 2):
+        images.add(text_dataset(), "train", "train.en-de", epoch)
+    assert caplog.text.count("3 of 11 sentences of train.en-de (27.3%) have no image") == 1
+    caplog.clear()
+    assert (add(tmp_path, image_order="blank") == -1).all() and not caplog.text
 
 
-def test_add_visual_context_refuses_what_does_not_belong_together(store, tmp_path):
-    def add(ids: np.ndarray, digest: str = store.keys_sha256, **cfg) -> None:
-        folder = write_image_ids(tmp_path / f"ids{len(list(tmp_path.iterdir()))}", ids, digest)
-        add_visual_context(text_dataset(), VisualContextConfig(**cfg), store, [str(folder)], "train.en-de")
+def test_what_does_not_belong_together_is_refused(store, tmp_path):
+    def refused(message: str, ids: np.ndarray, digest: str = store.keys_sha256, **flags: object) -> None:
+        folder = tmp_path / f"ids{len(list(tmp_path.iterdir()))}"
+        write_image_ids(folder / "train", ids, digest)
+        with pytest.raises(InputError, match=message):
+            add(tmp_path, image_ids=str(folder), **flags)
 
-    with pytest.raises(InputError, match=r"train.en-de has 11 sentences, but image ids in .* have 12 rows"):
-        add(np.zeros((12, 1), np.int32))
-    with pytest.raises(
-        InputError, match=r"refer to row 20, but feature store .* has 20 images \(rows 0..19\).*keys sha256"
-    ):
-        add(np.full((11, 1), 20, np.int32), digest="9c02")
+    zeros = np.zeros((11, 2), np.int32)
+    refused("train.en-de has 11 sentences, but image ids in .* have 12 rows", np.zeros((12, 1), np.int32))
+    refused(
+        r"refer to row 20, but feature store .* has 20 images \(rows 0..19\).*keys sha256",
+        np.full((11, 1), 20, np.int32), "9c02",
+    )  # fmt: skip
     for row in (20, -5):
-        with pytest.raises(
-            InputError, match=rf"refer to row {row}, but .* rows 0\.\.19 of .*store, or -1 for no image"
-        ):
-            add(np.full((11, 1), row, np.int32))
-    with pytest.raises(InputError, match=f"don't belong to feature store.*keys sha256 9c02… ≠ {store.keys_sha256[:8]}"):
-        add(np.zeros((11, 1), np.int32), digest="9c02")
-    with pytest.raises(InputError, match=r"--images-per-sentence is 3, but .* has 2 images a sentence"):
-        add(np.zeros((11, 2), np.int32), images_per_sentence=3)
-    with pytest.raises(InputError, match=r"--images-per-sentence should be 0 \(all\) or more, but is -1"):
-        add(np.zeros((11, 2), np.int32), images_per_sentence=-1)
+        message = rf"refer to row {row}, but .* rows 0\.\.19 of .*store, or -1 for no image"
+        refused(message, np.full((11, 1), row, np.int32))
+    refused(f"don't belong to feature store.*keys sha256 9c02… ≠ {store.keys_sha256[:8]}", zeros, "9c02")
+    refused("--images-per-sentence is 3, but .* has 2 images a sentence", zeros, images_per_sentence=3)
+    refused(r"--images-per-sentence should be 0 \(all\) or more, but is -1", zeros, images_per_sentence=-1)
 
 
-def test_visual_context_refuses_nan_features_and_names_the_image(tmp_path):
-    features = np.ones((4, 1, 3))
-    features[2, 0, 1] = np.nan
-    store = FeatureStore(write_store(tmp_path / "store", features))
-    dataset = VisualContextDataset(text_dataset(), store, np.full((11, 1), 2, np.int32))
-    with pytest.raises(InputError, match=r"row 2 \(image2.jpg\) hold NaN"):
-        dataset.collater([dataset[0]])
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"image_features": None}, "--image-ids and --image-features belong .*--image-features isn't given"),
+        ({"image_ids": None}, "--image-features and --image-ids belong together, but --image-ids isn't given"),
+        ({"data": "a:b"}, r"--image-ids should name as many folders as there are of text \(2: a:b\), but names 1: "),
+    ],
+)
+def test_flags_without_the_ones_they_need_are_refused(store, tmp_path, flags, message):
+    with pytest.raises(InputError, match=message):
+        context(tmp_path, **flags).check_tables()
+    context(tmp_path).check_tables()
+
+
+def test_without_images_a_dataset_is_text_alone(store, tmp_path):
+    images = context(tmp_path, image_features=None, image_ids=None)
+    images.check_tables()
+    text = text_dataset()
+    for dataset in (
+        images.add(text, "train", "train.en-de"),
+        images.add_rows(text, np.zeros((11, 1)), "train"),
+        images.add_found(text, LetterFinder(), line_of),
+    ):
+        assert "visual" not in dataset.collater([dataset[0]])["net_input"]
+    images.check_model(SimpleNamespace(forward=lambda src_tokens: None))
+    assert images.feature_size == 0
+
+
+def test_model_that_takes_text_alone_is_refused(store, tmp_path):
+    images = context(tmp_path)
+    images.check_model(SimpleNamespace(forward=lambda src_tokens, visual: None))
+    with pytest.raises(InputError, match=r"SimpleNamespace .* takes text alone. Leave both flags out"):
+        images.check_model(SimpleNamespace(forward=lambda src_tokens: None))
+    assert images.feature_size == 3
+
+
+def test_finder_gives_the_images_of_a_dataset_and_one_of_another_collection_is_refused(store, tmp_path):
+    images = context(tmp_path, image_ids=None)
+    dataset = images.add_found(text_dataset(), LetterFinder(store), line_of)
+    features = dataset.collater([dataset[5]])["net_input"]["visual"]["features"]
+    np.testing.assert_array_equal(features[0], store.features[[5, 13]])
+    assert not dataset.can_reuse_epoch_itr_across_epochs
+    other = FeatureStore(write_store(tmp_path / "other", np.ones((2, 2, 3)), ["x", "y"]))
+    message = f"other and .*store should have the same images.*{other.keys_sha256[:8]}… ≠ {store.keys_sha256[:8]}…"
+    with pytest.raises(InputError, match=message):
+        images.add_found(text_dataset(), LetterFinder(other), line_of)

@@ -87,13 +87,16 @@ def test_interactive_translates_typed_sentences_from_text_alone(tiny_translation
     assert done.stderr.count("have no images; they are translated from text alone") == 1
 
 
-@pytest.mark.parametrize("arch", ["gated_fusion_transformer", "selective_attention_transformer", "transformer"])
+@pytest.mark.parametrize(
+    "arch", ["gated_fusion_transformer", "selective_attention_transformer", "text_only_transformer_tiny"]
+)
 def test_other_architectures_train_with_eval_bleu_and_resume(arch, tiny_translation, train_flags, tmp_path):
-    images = [] if arch != "transformer" else ["--image-order", "congruent"]
+    twin = arch.startswith("text_only")
+    images = ["--image-order", "congruent"] if twin else []
     flags = train_flags(tiny_translation, tmp_path, "--eval-bleu", "--eval-bleu-detok", "space", "--eval-bleu-args",
                         '{"beam": 2, "max_len_b": 10}', "--best-checkpoint-metric", "bleu",
                         "--maximize-best-checkpoint-metric", *images, arch=arch)  # fmt: skip
-    if arch == "transformer":  # the text-only twin: the same task and data without images
+    if twin:  # the same task and data without images
         for flag in ("--image-features", "--image-ids"):
             place = flags.index(flag)
             del flags[place : place + 2]
@@ -174,6 +177,7 @@ def test_two_processes_train_and_resume(tiny_translation, train_flags, tmp_path)
         ({"--image-ids": "{tmp}/ids"}, "train.en-de has 48 sentences, but image ids in .*train have 47 rows"),
         ({"--images-per-sentence": "3"}, "--images-per-sentence is 3, but .* has 2 images a sentence"),
         ({"--arch": "transformer_tiny"}, "TransformerModel .* takes text alone. Leave both flags out"),
+        ({"--arch": "text_only_transformer"}, "TextOnlyTransformerModel .* takes text alone. Leave both flags out"),
     ],
 )  # fmt: skip
 def test_training_on_wrong_input_says_so_alone_and_exits_with_2(
@@ -202,6 +206,19 @@ def test_training_refuses_a_checkpoint_with_other_flags(tiny_translation, train_
     flags = train_flags(tiny_translation, tmp_path, "--restore-file", trained, "--visual-ffn-dim", 4, "--max-epoch", 3)
     message = r"missing \(encoder\.image_projection\.hidden.*made with other model flags: give those"
     check_refusal(run_command("fairseq-train", *flags), message)
+
+
+def test_layers_of_a_model_trained_with_layerdrop_are_taken_out_in_generation(
+    tiny_translation, train_flags, user_dir, tmp_path
+):
+    flags = train_flags(tiny_translation, tmp_path, "--encoder-layerdrop", 0.3, "--decoder-layerdrop", 0.3,
+                        "--decoder-layers", 2, "--max-epoch", 1)  # fmt: skip
+    flags[flags.index("--encoder-layers") + 1] = 3
+    done = run_command("fairseq-train", *flags)
+    assert done.returncode == 0, done.stderr
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    pruned = ("--model-overrides", "{'encoder_layers_to_keep': '0,2', 'decoder_layers_to_keep': '1'}")
+    assert sorted(translate(tiny_translation, user_dir, checkpoint, *pruned)) == list(range(12))
 
 
 def test_generation_says_which_split_or_checkpoint_is_not_there(tiny_translation, trained, user_dir, tmp_path):

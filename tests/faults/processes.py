@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 SERVER = r"""
 import contextlib, errno, importlib, json, mmap, os, signal, struct, sys, tempfile, time
 
-sys.argv[0] = "visual-grounding"  # under its command's name the package doesn't import fairseq, which takes seconds
 for name in sys.argv[1:]:
     importlib.import_module(name)
 from visual_grounding.cli.main import main

@@ -72,7 +72,6 @@ def test_disk_that_is_too_small_is_told_before_anything_is_written(
     limit = (SIZE, resource.getrlimit(resource.RLIMIT_FSIZE)[1])  # the nearest that needs no root
     program = (
         f"import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, {limit})\n"
-        "sys.argv[0] = 'visual-grounding'\n"
         "from visual_grounding.cli.main import main; sys.exit(main())"
     )
     command = [sys.executable, "-c", program, *map(str, arguments), "--out", str(tmp_path / "store")]

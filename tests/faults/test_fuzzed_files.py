@@ -17,7 +17,7 @@ from conftest import write_image_ids
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from small_retriever import make_retriever, make_sentences, make_store
+from small_retriever import make_retriever, make_sentences, make_store, retrieve_dense
 
 from visual_grounding.cli.main import main
 from visual_grounding.errors import InputError
@@ -25,7 +25,6 @@ from visual_grounding.features.importers import import_features, open_arrays
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.features.store_writer import StoreWriter
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
-from visual_grounding.retrieval.dense import retrieve_dense
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.index import Index, build_index
 from visual_grounding.retrieval.retriever import Retriever, save_retriever

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import write_store
 from PIL import Image
-from small_retriever import make_retriever, make_sentences, make_store
+from small_retriever import make_retriever, make_sentences, make_store, retrieve_dense
 
 from visual_grounding.errors import InputError
 from visual_grounding.features.backbones import load_backbone
@@ -20,13 +20,11 @@ from visual_grounding.features.extraction import extract
 from visual_grounding.features.importers import import_features, open_arrays
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.images.sources import UnreadableImage, open_images, read_image
-from visual_grounding.retrieval import dense
 from visual_grounding.retrieval.index import Index, build_index
 
 # Each would be killed by SIGBUS, were the file's size not asked for again before it is read.
 READS_ON = """
 import os, sys
-sys.argv[0] = "visual-grounding"
 import numpy as np
 from pathlib import Path
 from visual_grounding.errors import InputError
@@ -106,10 +104,10 @@ def test_index_that_vanishes_during_retrieval_is_told(tmp_path: Path, monkeypatc
     build_index(retriever, store, tmp_path / "index")
     index = Index(tmp_path / "index")
     path = tmp_path / "index/embeddings.npy"
-    monkeypatch.setattr(Index, "search", lambda *_, **__: pytest.fail("read a file that is cut short"))
+    monkeypatch.setattr(Index, "search_exactly", lambda *_, **__: pytest.fail("read a file that is cut short"))
     os.truncate(path, 130)
     with pytest.raises(InputError, match=re.escape(f"{path} was changed while it was being read: its array has 640")):
-        dense.retrieve_dense(retriever, index, make_sentences(), tmp_path / "ids")
+        retrieve_dense(retriever, index, make_sentences(), tmp_path / "ids")
     path.unlink()
     with pytest.raises(InputError, match=re.escape(f"{path} vanished while it was being read: No such file")):
-        dense.retrieve_dense(retriever, index, make_sentences(), tmp_path / "ids")
+        retrieve_dense(retriever, index, make_sentences(), tmp_path / "ids")

@@ -7,6 +7,9 @@ import torch
 from conftest import write_store
 
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
+from visual_grounding.retrieval.dense import DenseFinder
+from visual_grounding.retrieval.finder import write_image_ids
+from visual_grounding.retrieval.index import Index
 from visual_grounding.retrieval.retriever import Retriever, save_retriever
 from visual_grounding.text.words import Vocabulary, WordTokenizer
 
@@ -35,3 +38,18 @@ def make_sentences() -> list[str]:
     lines = [" ".join(rng.choice(WORDS, rng.integers(1, 9))) for _ in range(31)]
     lines[3] = ""
     return lines
+
+
+def retrieve_dense(
+    retriever: Retriever,
+    index: Index,
+    sentences: list[str],
+    out: Path,
+    images_per_sentence: int = 8,
+    exclude_keys: list[str] | None = None,
+    shard_size: int | None = None,
+    **options: int,
+) -> dict[str, int]:
+    """A table of image ids, by dense retrieval."""
+    finder = DenseFinder(retriever, index, images_per_sentence, **options)
+    return write_image_ids(finder, sentences, out, exclude_keys, shard_size)

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import torch
 from conftest import write_store
-from small_retriever import make_retriever, make_sentences, make_store
+from small_retriever import make_retriever, make_sentences, make_store, retrieve_dense
 
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
-from visual_grounding.retrieval.dense import retrieve_dense
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.index import Index, build_index
 
@@ -122,11 +121,11 @@ def test_retrieve_dense_refuses_another_retriever_than_the_indexs(index, tmp_pat
 
 
 def test_retrieve_dense_refuses_keys_of_another_length_and_counts_below_one(retriever, store, index, tmp_path):
-    with pytest.raises(InputError, match="one image key for each of the 2 sentences, but has 1 lines"):
+    with pytest.raises(InputError, match="one key for each of the 2 sentences, but there are 1 lines"):
         retrieve_dense(retriever, index, ["w1", "w2"], tmp_path / "ids", exclude_keys=["image1.jpg"])
-    with pytest.raises(InputError, match="--images-per-sentence should be at least 1, but is 0"):
+    with pytest.raises(InputError, match="images per sentence should be at least 1, but is 0"):
         retrieve_dense(retriever, index, ["w1"], tmp_path / "ids", 0)
-    with pytest.raises(InputError, match="--shard-size should be at least 1, but is -1"):
+    with pytest.raises(InputError, match="shard size should be at least 1, but is -1"):
         build_index(retriever, FeatureStore(store), tmp_path / "other", shard_size=-1)
 
 

@@ -265,7 +265,7 @@ def test_retriever_of_the_same_model_is_the_same_and_needs_no_fairseq(
     clip: Path, clip_retriever: Path, tmp_path: Path
 ) -> None:
     script = f"""
-import sys; sys.modules['fairseq'] = None; sys.argv[0] = 'visual-grounding'
+import sys; sys.modules['fairseq'] = None
 from visual_grounding.cli.main import main
 from visual_grounding.retrieval.retriever import Retriever
 assert main(['export', '--dual-encoder', {str(clip)!r}, '--out', {str(tmp_path / "again")!r}]) == 0

@@ -10,12 +10,12 @@ import torch
 from conftest import write_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_retriever import make_retriever, make_sentences, make_store
+from small_retriever import make_retriever, make_sentences, make_store, retrieve_dense
 
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval import faiss_index
-from visual_grounding.retrieval.dense import recall_of_table, retrieve_dense
+from visual_grounding.retrieval.approximation import recall_of_table
 from visual_grounding.retrieval.faiss_index import (
     FaissSearcher,
     FaissSettings,
@@ -62,11 +62,11 @@ def test_flat_agrees_with_exact_search_ties_and_absent_images_included(tmp_path_
     if integers:
         embeddings = embeddings.round()
     embeddings[rng.random(images) < 0.2] = 0
-    plan = FaissSettings("flat", 0, 0, shard_size=130)
-    build_faiss(plan, embeddings, folder, folder)
+    choice = FaissSettings("flat", 0, 0, images_per_file=130)
+    build_faiss(choice, embeddings, folder, folder)
     queries = torch.from_numpy(rng.normal(size=(5, 4)).round(int(rng.integers(0, 7))).astype(np.float32))
     exclude = torch.from_numpy(rng.integers(-1, images, 5))
-    scores, rows = FaissSearcher(folder, plan, images).candidates(queries, k + MARGIN + 1)
+    scores, rows = FaissSearcher(folder, choice, images).candidates(queries, k + MARGIN + 1)
     assert np.isin(rows, [*np.flatnonzero(embeddings.any(axis=1)), -1]).all()
     found = rerank_exactly(queries, embeddings, scores, rows, k, exclude)
     expected = exact_search(queries, embeddings, k, exclude=exclude)
@@ -79,7 +79,7 @@ def test_retrieve_dense_gives_the_same_with_flat_as_with_exact(retriever, large_
     keys = [f"image{number}.jpg" for number in range(len(sentences))] if exclude else None
     for kind, size in (("exact", None), ("flat", 150)):
         store = FeatureStore(large_store)
-        build_index(retriever, store, tmp_path / kind, shard_size=64, kind=kind, faiss_shard_size=size)
+        build_index(retriever, store, tmp_path / kind, shard_size=64, kind=kind, images_per_file=size)
         retrieve_dense(retriever, Index(tmp_path / kind), sentences, tmp_path / f"ids-{kind}", 8, keys)
     assert sorted(path.name for path in (tmp_path / "flat").glob("*.faiss")) == [f"index-{n}.faiss" for n in range(3)]
     for name in ("ids.npy", "scores.npy"):
@@ -91,9 +91,9 @@ def test_retrieve_dense_gives_the_same_with_flat_as_with_exact(retriever, large_
 @pytest.mark.parametrize(("kind", "fewest"), [("ivf", 1.0), ("pq", 0.9)])
 def test_approximate_kinds_find_everything_when_every_list_is_searched(retriever, large_store, tmp_path, kind, fewest):
     sentences = make_sentences()
-    build_index(retriever, FeatureStore(large_store), tmp_path / "index", kind=kind, lists=6, faiss_shard_size=170)
+    build_index(retriever, FeatureStore(large_store), tmp_path / "index", kind=kind, lists=6, images_per_file=170)
     index = Index(tmp_path / "index")
-    retrieve_dense(retriever, index, sentences, tmp_path / "ids", 8, probes=6)
+    retrieve_dense(retriever, index, sentences, tmp_path / "ids", 8, nprobe=6)
     table = ImageIds(tmp_path / "ids")
     cosines = retriever.encode_text(sentences).double() @ torch.from_numpy(np.array(index.embeddings)).double().T
     cosines[:, ::50] = -2  # absent
@@ -123,7 +123,7 @@ def test_recall_counts_what_is_missing(retriever, large_store, tmp_path):
 
 @pytest.mark.parametrize("kind", ["flat", "ivf", "pq"])
 def test_index_continues_with_faiss_files_and_gives_the_same_bytes(retriever, large_store, tmp_path, monkeypatch, kind):
-    flags = {"kind": kind, "faiss_shard_size": 100, "shard_size": 64}
+    flags = {"kind": kind, "images_per_file": 100, "shard_size": 64}
     build_index(retriever, FeatureStore(large_store), tmp_path / "whole", **flags)
     write, calls = faiss_index._write, []
 
@@ -159,26 +159,31 @@ def test_plan_chooses_sizes_from_the_collection() -> None:
     assert choose_settings("pq", 90_000, 512) == FaissSettings("pq", 1200, 64, 2**28 // 72)
     assert choose_settings("pq", 90_000, 300).code_bytes == 30  # the largest divisor not above 300 / 8
     assert choose_settings("pq", 90_000, 6).code_bytes == 6
-    assert file_names(choose_settings("flat", 250, 4, shard_size=100), 250) == [f"index-{n}.faiss" for n in range(3)]
-    assert file_names(choose_settings("flat", 100, 4, shard_size=100), 100) == ["index.faiss"]
-    plan = FaissSettings("ivf", 1200, 0, 1)
-    assert (plan.probes(None), plan.probes(5), FaissSettings("ivf", 3, 0, 1).probes(None)) == (37, 5, 3)
+    assert file_names(choose_settings("flat", 250, 4, images_per_file=100), 250) == [
+        f"index-{n}.faiss" for n in range(3)
+    ]
+    assert file_names(choose_settings("flat", 100, 4, images_per_file=100), 100) == ["index.faiss"]
+    choice = FaissSettings("ivf", 1200, 0, 1)
+    assert (choice.nprobe(None), choice.nprobe(5), FaissSettings("ivf", 3, 0, 1).nprobe(None)) == (37, 5, 3)
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"kind": "exact", "lists": 5}, "--lists is for an index that faiss makes, but --kind is exact"),
-        ({"kind": "flat", "lists": 5}, "--lists is for --kind ivf and pq, but --kind is flat"),
-        ({"kind": "ivf", "code_bytes": 2}, "--code-bytes is for --kind pq, but --kind is ivf"),
-        ({"kind": "ivf", "lists": 0}, "--lists should be at least 1, but is 0"),
-        ({"kind": "ivf", "lists": 401}, "--lists should be at most the number of images, 400, but is 401"),
+        ({"kind": "exact", "lists": 5}, "a number of lists is for an index that faiss makes, but the kind is exact"),
+        ({"kind": "flat", "lists": 5}, "lists are for an index of kind ivf or pq, but the kind is flat"),
+        ({"kind": "ivf", "code_bytes": 2}, "code bytes are for an index of kind pq, but the kind is ivf"),
+        ({"kind": "ivf", "lists": 0}, "the number of lists should be at least 1, but is 0"),
+        ({"kind": "ivf", "lists": 401}, "the number of lists should be at most that of the images, 400, but is 401"),
         ({"kind": "ivf", "lists": 395}, "needs at least 395 images, but only 392 of 400 have features"),
         (
             {"kind": "pq", "code_bytes": 3},
-            "--code-bytes should divide the size of the retriever's vectors, 8, but is 3",
+            "the code bytes should divide the size of the retriever's vectors, 8, but are 3",
         ),
-        ({"kind": "flat", "faiss_shard_size": -1}, "--faiss-shard-size should be at least 1, but is -1"),
+        (
+            {"kind": "flat", "images_per_file": -1},
+            "the number of images in a file of faiss should be at least 1, but is -1",
+        ),
     ],
 )
 def test_index_refuses_choices_that_do_not_fit(retriever, large_store, tmp_path, flags, message):
@@ -198,7 +203,7 @@ def test_index_refuses_codes_of_too_few_images_and_retrieve_refuses_probes(retri
     ):
         build_index(retriever, small, tmp_path / kind, kind=kind, **({"lists": 2} if kind == "ivf" else {}))
         with pytest.raises(InputError, match=message):
-            retrieve_dense(retriever, Index(tmp_path / kind), ["w1"], tmp_path / "ids", probes=3)
+            retrieve_dense(retriever, Index(tmp_path / kind), ["w1"], tmp_path / "ids", nprobe=3)
 
 
 def test_broken_or_missing_faiss_files_are_refused(retriever, large_store, tmp_path):
@@ -215,7 +220,9 @@ def test_broken_or_missing_faiss_files_are_refused(retriever, large_store, tmp_p
 def test_missing_faiss_and_two_of_them_are_named(retriever, large_store, tmp_path, monkeypatch):
     store = FeatureStore(large_store)
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(InputError, match=r"--kind ivf needs faiss.*pip install 'visual_grounding\[cpu\]', or \[gpu\]"):
+    with pytest.raises(
+        InputError, match=r"an index of kind ivf needs faiss.*pip install 'visual_grounding\[cpu\]', or \[gpu\]"
+    ):
         build_index(retriever, store, tmp_path / "index", kind="ivf")
     monkeypatch.setattr(faiss_index, "installed_faiss", lambda: ["faiss-cpu 1.15.1", "faiss-gpu-cu12 1.14.0"])
     with pytest.raises(

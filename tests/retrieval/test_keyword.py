@@ -11,13 +11,18 @@ from conftest import write_store
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval import keyword
+from visual_grounding.retrieval.finder import write_image_ids
 from visual_grounding.retrieval.image_ids import ImageIds
-from visual_grounding.retrieval.keyword import TopicTable, content_words, retrieve_keyword, topic_words
+from visual_grounding.retrieval.keyword import KeywordFinder, TopicTable, content_words, topic_words
 from visual_grounding.text.stop_words import ENGLISH, read_stop_words
 
 
 def make_store(folder, images):
     return FeatureStore(write_store(folder, np.ones((images, 1, 2))))
+
+
+def retrieve_keyword(captions, store, sentences, out, count=8, exclude_keys=None, stop_words=ENGLISH, shard_size=None):
+    return write_image_ids(KeywordFinder(captions, store, count, stop_words), sentences, out, exclude_keys, shard_size)
 
 
 def naive_keyword(captions, keys, sentence, count, excluded, stop_words):
@@ -95,7 +100,7 @@ def test_keyword_retrieval_agrees_with_its_naive_twin(tmp_path, seed, monkeypatc
         assert table.scores[number].tolist() == times + [0] * (5 - len(rows))
     assert counts["unknown_captions"] == sum(key not in keys for key, _ in captions)
     assert counts["unknown_excluded"] == sum(key not in keys for key in exclude)
-    whole = {"store": store, "sentences": sentences, "images_per_sentence": 5, "shard_size": 4}
+    whole = {"store": store, "sentences": sentences, "count": 5, "shard_size": 4}
     _check_resuming(tmp_path, monkeypatch, whole, exclude)
 
 
@@ -148,7 +153,7 @@ def test_keyword_retrieval_refuses_captions_of_another_collection_and_broken_one
         retrieve_keyword(tmp_path / "d.tsv", store, ["dog"], tmp_path / "ids-d")
     with pytest.raises(InputError, match=r"nowhere.tsv can't be read: No such file"):
         retrieve_keyword(tmp_path / "nowhere.tsv", store, ["dog"], tmp_path / "ids-e")
-    with pytest.raises(InputError, match=r"one image key for each of the 1 sentences, but has 2 lines"):
+    with pytest.raises(InputError, match=r"one key for each of the 1 sentences, but there are 2 lines"):
         retrieve_keyword(tmp_path / "c.tsv", store, ["dog"], tmp_path / "ids-f", exclude_keys=["a", "b"])
 
 

@@ -5,10 +5,15 @@ from small_retriever import make_store
 
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.retrieval.finder import write_image_ids
 from visual_grounding.retrieval.image_ids import ImageIds
-from visual_grounding.retrieval.paired import retrieve_paired
+from visual_grounding.retrieval.paired import PairedFinder
 
 KEYS = ["image7.jpg", "", "image0.jpg", "other.jpg", "image7.jpg"]
+
+
+def retrieve_paired(store, keys, out, sentences=None, strict=False):
+    return write_image_ids(PairedFinder(store, strict), keys, out, text=sentences)
 
 
 @pytest.fixture
@@ -31,7 +36,7 @@ def test_retrieve_paired_refuses_an_unknown_key_when_strict(store, tmp_path):
 
 
 def test_retrieve_paired_refuses_keys_of_another_length_than_the_text(store, tmp_path):
-    with pytest.raises(InputError, match="for each of the 4 sentences of --text, but has 5 lines"):
+    with pytest.raises(InputError, match="for each of the 4 sentences of the text, but there are 5"):
         retrieve_paired(FeatureStore(store), KEYS, tmp_path / "ids", sentences=["a"] * 4)
 
 

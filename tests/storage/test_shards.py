@@ -19,7 +19,6 @@ from visual_grounding.storage.shards import Shard, ShardedArtefact
 # half-written.
 PROGRAM = """
 import os, sys
-sys.argv[0] = "visual-grounding"  # under its command's name the package doesn't import fairseq, which takes seconds
 import numpy as np
 from visual_grounding.storage import shards
 
@@ -216,7 +215,7 @@ def test_array_header_is_plain_when_sizes_are_numpy_integers(tmp_path: Path) -> 
 
 def test_full_disk_is_told_at_the_start_and_leaves_nothing_behind(tmp_path: Path) -> None:
     program = (
-        "import sys, resource, pathlib; sys.argv[0] = 'visual-grounding'\n"
+        "import sys, resource, pathlib\n"
         "from visual_grounding.storage.shards import ShardedArtefact\n"
         "from visual_grounding.errors import InputError\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"

@@ -24,7 +24,6 @@ from visual_grounding.storage.writers import Writers
 # Writes 10 rows in 5 shards as rank NUMBER of WORLD, and does what it is told before one of its steps.
 PROGRAM = """
 import os, signal, sys, time
-sys.argv[0] = "visual-grounding"
 import numpy as np
 from visual_grounding.errors import InputError
 from visual_grounding.storage import writers

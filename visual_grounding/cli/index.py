@@ -4,9 +4,10 @@
   visual-grounding index --retriever retriever --image-features features/large --kind pq --out index-large
   visual-grounding index --retriever retriever --images flickr30k/ --out index
 
-Kinds: exact, by torch, on the CPU or a GPU; flat, the same by faiss; ivf, by faiss, looks into the nearest of many
-lists of images; pq, likewise, with short codes instead of vectors in memory. ivf and pq may miss images: `retrieve`
-says how many. All score what they found exactly. faiss: pip install 'visual_grounding[cpu]', or [gpu].
+Kinds: exact, by torch, on the CPU or a GPU; flat, the same by faiss; ivf, by faiss, which searches the nearest of many
+lists of images (`retrieve --nprobe`); pq, likewise, with short codes instead of vectors in memory. ivf and pq may miss
+images: `retrieve` says how many. All score what they found exactly. faiss: pip install 'visual_grounding[cpu]', or
+[gpu].
 
 --images is for a retriever that was trained with its image network (--image-folder): it needs no features. Keys are
 those that `extract` gives the same images, so a feature store of them fits the image ids.
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kind",
         choices=("exact", "flat", "ivf", "pq"),
         default="exact",
-        help="who searches, and how (default: %(default)s)",
+        help="what searches, and how (default: %(default)s)",
     )
     parser.add_argument(
         "--lists", type=int, metavar="N", help="ivf, pq: lists of images (default: 4 times the root of their number)"
@@ -44,7 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--code-bytes", type=int, metavar="N", help="pq: bytes of an image's code (default: one for 8 numbers)"
     )
     parser.add_argument(
-        "--faiss-shard-size", type=int, metavar="N", help="images in one file of faiss (default: what 256 MiB hold)"
+        "--faiss-file-size",
+        "--faiss-shard-size",
+        type=int,
+        metavar="N",
+        help="images in one file of faiss (default: what 256 MiB hold)",
     )
 
 
@@ -78,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
         args.kind,
         args.lists,
         args.code_bytes,
-        args.faiss_shard_size,
+        args.faiss_file_size,
     )
     index = Index(args.out)
     print(f"{args.out}: {len(index)} images\n{index.signature}")

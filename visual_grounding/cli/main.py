@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
+from types import ModuleType
 
 from ..errors import InputError
 from ..storage.ranks import this_rank
@@ -25,8 +26,32 @@ VERBS = {
     "user-dir": "print the path for fairseq's --user-dir",
 }
 MODULES = {"import": "import_"}  # where the name of the verb can't be the name of its file
+CHOOSING = ("retrieve",)  # their flags depend on a choice among them
 CONTINUING = ("extract", "import", "index", "retrieve")  # what they finished stays when they are stopped
 INTERRUPTED = 130  # what shells give for Ctrl-C
+
+
+def parser_of(verb: str, words: Sequence[str]) -> argparse.ArgumentParser:
+    """The flags of a verb, given the words behind it.
+
+    Raises:
+        InputError: the words choose something that isn't there.
+    """
+    module = module_of(verb)
+    parser = argparse.ArgumentParser(
+        prog=f"visual-grounding {verb}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    if verb in CHOOSING:
+        module.add_chosen_arguments(parser, words)
+    return parser
+
+
+def module_of(verb: str) -> ModuleType:
+    """The file of a verb."""
+    return import_module(f".{MODULES.get(verb, verb.replace('-', '_').replace(' ', '_'))}", __package__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,15 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     length = 2 if " ".join(argv[:2]) in VERBS else 1
     verb = overview.parse_args([" ".join(argv[:length])] if argv else []).verb
-    module = import_module(f".{MODULES.get(verb, verb.replace('-', '_').replace(' ', '_'))}", __package__)
-    parser = argparse.ArgumentParser(
-        prog=f"visual-grounding {verb}",
-        description=module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    module.add_arguments(parser)
-    args = parser.parse_args(argv[length:])
+    module = module_of(verb)
     try:
+        args = parser_of(verb, argv[length:]).parse_args(argv[length:])
         if this_rank().leads:
             return module.run(args) or 0
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):

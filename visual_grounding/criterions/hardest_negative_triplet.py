@@ -44,7 +44,7 @@ class HardestNegativeTripletCriterion(FairseqCriterion):
             returns: loss () summed over the pairs, or (B',) with reduce=False
         """
         text, images = model(**sample["net_input"])  # (B, D) each
-        present = ~sample["net_input"]["feature_padding_mask"].all(dim=1)  # (B,)
+        present = ~sample["net_input"]["visual"]["padding_mask"].flatten(1).all(dim=1)  # (B,)
         with torch.autocast(text.device.type, enabled=False):  # float16 would round cosines to 0.0005
             similarity = images[present].float() @ text[present].float().T
         losses = hardest_negative_triplet_loss(similarity, sample["image_rows"][present], self.margin, self.direction)

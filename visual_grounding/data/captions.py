@@ -1,4 +1,4 @@
-"""Captions and their images as fairseq batches: `--task image_text_matching` reads these."""
+"""Captions as fairseq batches, and the image that each one describes: `--task image_text_matching` reads these."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,48 +58,32 @@ def pad_sequences(sequences: Sequence[Sequence[int]], pad: int) -> torch.Tensor:
 
 
 class CaptionDataset(FairseqDataset):
-    """One item a caption; its image's features, or its pixels, are looked up when a batch is collated.
+    """One item a caption.
 
     Batch keys:
         id: (B,);  image_rows: (B,) row of each caption's image: equal rows are never each other's negatives
-        net_input: tokens (B, T), token_padding_mask (B, T), features (B, R, F) float32, feature_padding_mask (B, R);
-            from a `PixelSource` pixels (B, H, W, 3) uint8 instead of features, and R = 1
+        net_input: tokens (B, T), token_padding_mask (B, T)
 
     Args:
         captions: the sentences.
-        image_rows: (S,) rows in `store`.
-        store: the images.
+        image_rows: (S,) which image each one describes.
         tokenizer: sentences to numbers.
         shuffle: a new random order every epoch, so that hardest negatives come from ever new batches.
-        framing_seed: of the random parts of pictures that are shown, new ones every epoch; None for the whole picture.
 
     Attributes:
         truncated: captions cut at the encoder's limit.
     """
 
     def __init__(
-        self,
-        captions: list[str],
-        image_rows: np.ndarray,
-        store: FeatureStore | PixelSource,
-        tokenizer: Tokenizer,
-        shuffle: bool = False,
-        framing_seed: int | None = None,
+        self, captions: list[str], image_rows: np.ndarray, tokenizer: Tokenizer, shuffle: bool = False
     ) -> None:
         super().__init__()
         encoded, self.truncated = tokenizer.encode(captions)
         self.offsets = np.cumsum([0, *map(len, encoded)])
         self.tokens = np.fromiter((number for numbers in encoded for number in numbers), np.int32, self.offsets[-1])
         self.image_rows = image_rows
-        self.store = store
         self.pad = tokenizer.pad
         self.shuffle = shuffle
-        self.framing_seed = framing_seed
-        self.epoch = 1
-
-    def set_epoch(self, epoch: int) -> None:
-        """fairseq says which epoch begins."""
-        self.epoch = epoch
 
     def __len__(self) -> int:
         return len(self.image_rows)
@@ -138,34 +122,15 @@ class CaptionDataset(FairseqDataset):
         """Make a batch; nothing from nothing."""
         if not samples:
             return {}
-        image_rows = np.array([sample["image_row"] for sample in samples])
-        images, padding_mask = self._images([sample["id"] for sample in samples], image_rows)
         lengths = torch.tensor([len(sample["tokens"]) for sample in samples])
         tokens = pad_sequences([sample["tokens"] for sample in samples], self.pad)  # (B, T)
         return {
             "id": torch.tensor([sample["id"] for sample in samples]),
             "nsentences": len(samples),
             "ntokens": int(lengths.sum()),
-            "image_rows": torch.from_numpy(image_rows),
+            "image_rows": torch.tensor([sample["image_row"] for sample in samples]),
             "net_input": {
                 "tokens": tokens,
                 "token_padding_mask": torch.arange(tokens.shape[1]) >= lengths.unsqueeze(1),
-                **images,
-                "feature_padding_mask": torch.from_numpy(padding_mask),
             },
         }
-
-    def _images(self, ids: list[int], rows: np.ndarray) -> tuple[dict[str, torch.Tensor], np.ndarray]:
-        """Features or pixels of a batch.
-
-        Shapes:
-            rows: (B,)
-            returns: {"features": (B, R, F)} or {"pixels": (B, H, W, 3)}; padding mask (B, R)
-        """
-        if isinstance(self.store, PixelSource):
-            seed = self.framing_seed
-            draws = None if seed is None else [np.random.default_rng([seed, self.epoch, number]) for number in ids]
-            pixels, padding_mask = self.store.gather(rows, draws)
-            return {"pixels": torch.from_numpy(pixels)}, padding_mask
-        features, padding_mask = self.store.gather(rows)
-        return {"features": torch.from_numpy(features.astype(np.float32))}, padding_mask

@@ -9,7 +9,7 @@ from fairseq.data import FairseqDataset
 from torch import Tensor
 
 from ..features.store import FeatureStore
-from .visual_context import VisualContextDataset
+from .visual_batches import TabledImages, VisualContextDataset
 
 
 class TypedSentences(VisualContextDataset):
@@ -20,7 +20,7 @@ class TypedSentences(VisualContextDataset):
     """
 
     def __init__(self, dataset: FairseqDataset, store: FeatureStore, ids: np.ndarray) -> None:
-        super().__init__(dataset, store, ids)
+        super().__init__(dataset, store, TabledImages(ids))
         self._collated: deque[tuple[Tensor, dict[str, Tensor]]] = deque()
 
     def collater(self, samples: list[Any], **kwargs: Any) -> dict[str, Any]:

@@ -1,30 +1,54 @@
-"""Text batches with images beside them: the one place where a fairseq dataset meets a feature store."""
+"""The images of a task: one owner of the image flags, whatever the text beside them.
+
+A task takes `VisualContextConfig` (or `ImageTablesConfig`, where tables of image ids say which images go with which
+sentence) into its own configuration, makes a `VisualContext` in its constructor, and hands every dataset through it in
+`load_dataset`; `net_input["visual"]` is then in every batch:
+
+    self.images = VisualContext(cfg, self)
+    self.datasets[split] = self.images.add(dataset, split, f"{split}.en-de", epoch)
+
+Checkpoints remember how their features were made without any more of the task (`image_memory.py`).
+"""
 
 import logging
+import os
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from inspect import signature
+from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
-import torch
+from fairseq import utils
 from fairseq.data import FairseqDataset
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.tasks import FairseqTask
+from omegaconf import II
 
 from ..errors import InputError
+from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
 from ..retrieval.image_ids import ImageIds
 from .complete_batches import CompleteBatches
 from .image_order import IMAGE_ORDERS, arrange_images
+from .visual_batches import FoundImages, TabledImages, VisualContextDataset
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
 class VisualContextConfig(FairseqDataclass):
-    """The flags of every task that has images beside its text."""
+    """The flags of every task with images."""
 
     image_features: Optional[str] = field(
         default=None, metadata={"help": "feature store; without it the batches hold text alone"}
     )
+    seed: int = II("common.seed")
+    train_subset: str = II("dataset.train_subset")
+
+
+@dataclass
+class ImageTablesConfig(VisualContextConfig):
+    """The flags of a task whose images tables of image ids name."""
+
     image_ids: Optional[str] = field(
         default=None,
         metadata={
@@ -41,46 +65,170 @@ class VisualContextConfig(FairseqDataclass):
     image_seed: int = field(default=1, metadata={"help": "seed of --image-order shuffled"})
 
 
-class VisualContextDataset(CompleteBatches):
-    """Adds `net_input["visual"]` to every batch of a text dataset.
-
-    Only the rows of a batch are read, when it is collated, so the cost doesn't grow with the collection.
-
-    Batch keys (see the letters in `visual_grounding`):
-        features: (B, N, R, F) float16
-        padding_mask: (B, N, R) bool, True = absent
+class VisualContext:
+    """Opens the images of a task, checks that text, ids and images belong together, and puts them into its batches.
 
     Args:
-        dataset: any fairseq dataset whose batches have `id` (the dataset index of each row) and `net_input`.
-        store: the images.
-        ids: (S, N), row s for item s of `dataset`; −1 = none.
+        cfg: the task's configuration.
+        task: whose state remembers how the features were made.
+        pictures: the images themselves, instead of `--image-features`.
+
+    Attributes:
+        store: a `FeatureStore` or a `PixelSource`; None for a task without images.
 
     Raises:
-        InputError: when a batch needs a row outside the store, or finds NaN in it.
+        InputError: there is no such feature store, or flags that don't make sense together.
     """
 
-    def __init__(self, dataset: FairseqDataset, store: FeatureStore, ids: np.ndarray) -> None:
-        super().__init__(dataset)
-        self.store = store
-        self.ids = ids
+    def __init__(self, cfg: VisualContextConfig, task: FairseqTask, pictures: Optional[PixelSource] = None) -> None:
+        self.cfg: Any = cfg
+        self.store: Any = FeatureStore(cfg.image_features) if cfg.image_features else pictures
+        self._said: set[str] = set()
 
-    def collater(self, samples: list[Any], **kwargs: Any) -> dict[str, Any]:
-        """Collate the text, then look up the images in the order that its collater chose."""
-        batch = self.dataset.collater(samples, **kwargs)
-        if batch:
-            features, padding_mask = self.store.gather(np.asarray(self.ids[batch["id"].numpy()]))
-            batch["net_input"]["visual"] = {
-                "features": torch.from_numpy(features),
-                "padding_mask": torch.from_numpy(padding_mask),
-            }
-        return batch
+    @property
+    def feature_size(self) -> int:
+        """F of the feature store, 0 without one; a model may ask for it."""
+        return self.store.feature_size if isinstance(self.store, FeatureStore) else 0
+
+    def check_model(self, model: Any) -> None:
+        """Refuse a model that would leave the images away.
+
+        Raises:
+            InputError: there are images, but the model takes text alone.
+        """
+        if self.store is not None and "visual" not in signature(model.forward).parameters:
+            raise InputError(
+                f"--image-features and --image-ids are for a model that looks at images, but {type(model).__name__} "
+                "(--arch transformer and the like) takes text alone. Leave both flags out for the text-only twin, or "
+                "choose an architecture with images, such as --arch visual_aware_transformer."
+            )
+
+    def check_tables(self) -> None:
+        """Refuse `--image-ids` without `--image-features` or the other way round, or not as many as there are texts.
+
+        Raises:
+            InputError: one of these.
+        """
+        if bool(self.cfg.image_features) != bool(self.cfg.image_ids):
+            given, missing = (
+                ("--image-features", "--image-ids") if self.cfg.image_features else ("--image-ids", "--image-features")
+            )
+            raise InputError(f"{given} and {missing} belong together, but {missing} isn't given.")
+        texts, tables = utils.split_paths(self.cfg.data), utils.split_paths(self.cfg.image_ids or "")
+        if self.cfg.image_ids and len(tables) != len(texts):
+            raise InputError(
+                f"--image-ids should name as many folders as there are of text ({len(texts)}: {self.cfg.data}), but "
+                f"names {len(tables)}: {self.cfg.image_ids}."
+            )
+
+    def add(
+        self,
+        dataset: FairseqDataset,
+        split: str,
+        text: str,
+        epoch: int = 1,
+        parts: Optional[Sequence[tuple[int, int]]] = None,
+    ) -> CompleteBatches:
+        """A dataset with the images that the tables in `--image-ids DIR/<split>` name; without images, as it is.
+
+        Args:
+            dataset: S sentences.
+            split: its name.
+            text: what the sentences are, for messages.
+            epoch: which of several folders is meant: as the text, the training set may come in several, one an epoch.
+            parts: where a split has several (train, train1 …), the sentences of each, and how often they are repeated.
+
+        Raises:
+            InputError: a table is missing or broken, has another number of sentences or too few images for each, or
+                is of another collection; `--image-order` isn't possible.
+        """
+        if self.store is None:
+            return CompleteBatches(dataset)
+        parts = parts or [(len(dataset), 1)]
+        roots = utils.split_paths(self.cfg.image_ids)
+        root = roots[(epoch - 1) % len(roots)] if split == self.cfg.train_subset else roots[0]
+        folders = [os.path.join(root, split + (str(part) if part else "")) for part in range(len(parts))]
+        ids, tables = load_image_ids(folders, self.cfg.images_per_sentence, [times for _, times in parts])
+        for number, (table, (sentences, _)) in enumerate(zip(tables, parts)):
+            table.check_against(self.store)
+            table.check_lines(sentences, text.replace(split, split + (str(number) if number else ""), 1))
+        order = str(self.cfg.image_order)
+        ids = arrange_images(ids, order, self.cfg.image_seed)
+        blind = int((ids < 0).all(axis=1).sum())
+        if blind and order != "blank":
+            self.warn_once(
+                f"{blind} of {len(ids)} sentences of {text} ({blind / len(ids):.1%}) have no image: text alone must do."
+            )
+        return VisualContextDataset(dataset, self.store, TabledImages(ids))
+
+    def add_rows(self, dataset: FairseqDataset, rows: np.ndarray, split: str) -> CompleteBatches:
+        """A dataset with images that the task knows by itself; pictures in training are framed anew every epoch.
+
+        Shapes:
+            rows: (S, N), −1 = none
+        """
+        if self.store is None:
+            return CompleteBatches(dataset)
+        framed = isinstance(self.store, PixelSource) and split == self.cfg.train_subset
+        return VisualContextDataset(dataset, self.store, TabledImages(rows), self.cfg.seed if framed else None)
+
+    def add_found(
+        self,
+        dataset: FairseqDataset,
+        finder: Any,
+        line_of: Callable[[Any], str],
+        excluded: Optional[np.ndarray] = None,
+    ) -> CompleteBatches:
+        """A dataset whose images a finder finds while batches are made: for text that is masked anew, for instance.
+
+        Args:
+            dataset: its items have their index as `sample["id"]`.
+            finder: of images of this store.
+            line_of: the text of an item as it is now.
+            excluded: (S,) for each item the row that it must not get, −1 for none.
+
+        Raises:
+            InputError: the finder finds images of another collection.
+        """
+        if self.store is None:
+            return CompleteBatches(dataset)
+        self.check_finder(finder)
+        return VisualContextDataset(dataset, self.store, FoundImages(finder, line_of, excluded))
+
+    def check_finder(self, finder: Any) -> None:
+        """Refuse a finder of other images than those of the store.
+
+        Raises:
+            InputError: its collection has other keys.
+        """
+        if self.store is None or finder.collection.keys_sha256 == self.store.keys_sha256:
+            return
+        raise InputError(
+            f"{finder.collection.folder} and {self.store.folder} should have the same images, but were made from "
+            f"different collections: keys sha256 {finder.collection.keys_sha256[:8]}… ≠ {self.store.keys_sha256[:8]}…. "
+            "Give the features of the images that are searched, or rebuild the index with: visual-grounding index … "
+            "--out DIR"
+        )
+
+    def warn_once(self, message: str) -> None:
+        """Warn, unless it was said before in this run."""
+        if message not in self._said:
+            logger.warning(message)
+            self._said.add(message)
 
 
-def load_image_ids(folders: list[str], images_per_sentence: int) -> tuple[np.ndarray, list[ImageIds]]:
+def load_image_ids(
+    folders: Sequence[str], images_per_sentence: int, times: Sequence[int]
+) -> tuple[np.ndarray, list[ImageIds]]:
     """Image ids of one split, or of several that are concatenated.
 
-    Returns:
-        ids: (S, N), the best N of each table (all for 0), and the tables.
+    Args:
+        folders: the tables.
+        images_per_sentence: N; 0 for as many as all of them have.
+        times: how often each is repeated.
+
+    Shapes:
+        returns: ids (S, N), the best N of each table; and the tables
 
     Raises:
         InputError: a table is missing or broken, or has fewer than N images a sentence.
@@ -95,38 +243,5 @@ def load_image_ids(folders: list[str], images_per_sentence: int) -> tuple[np.nda
                 f"--images-per-sentence is {wanted}, but {table.folder} has {table.ids.shape[1]} images a sentence. "
                 f"Retrieve more with: visual-grounding retrieve … -n {wanted} --out {table.folder}"
             )
-    blocks = [table.ids[:, :wanted] for table in tables]
+    blocks = [table.ids[:, :wanted] for table, count in zip(tables, times) for _ in range(count)]
     return blocks[0] if len(blocks) == 1 else np.concatenate(blocks), tables
-
-
-def add_visual_context(
-    dataset: FairseqDataset, cfg: VisualContextConfig, store: FeatureStore, folders: list[str], text: str
-) -> VisualContextDataset:
-    """Put images beside a text dataset, after checking that the two belong together.
-
-    Args:
-        dataset: S sentences.
-        cfg: the image flags.
-        store: the images.
-        folders: the tables of image ids of this split.
-        text: what the sentences are, for messages.
-
-    Raises:
-        InputError: another number of sentences than ids, or ids of another collection.
-    """
-    ids, tables = load_image_ids(folders, cfg.images_per_sentence)
-    for table in tables:
-        table.check_against(store)
-    if len(ids) != len(dataset):
-        if len(tables) == 1:
-            tables[0].check_lines(len(dataset), text)
-        raise InputError(
-            f"{text} has {len(dataset)} sentences, but image ids in {', '.join(folders)} have {len(ids)} rows."
-        )
-    ids = arrange_images(ids, str(cfg.image_order), cfg.image_seed)
-    blind = int((ids < 0).all(axis=1).sum())
-    if blind and cfg.image_order != "blank":
-        logger.warning(
-            f"{blind} of {len(ids)} sentences of {text} ({blind / len(ids):.1%}) have no image: text alone must do."
-        )
-    return VisualContextDataset(dataset, store, ids)

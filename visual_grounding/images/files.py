@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ..text.lines import read_lines
+from ..storage.lines import read_lines
 from .keys import digest_of, is_image_name
 
 

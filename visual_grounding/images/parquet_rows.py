@@ -1,10 +1,12 @@
-"""One column of several parquet files, looked up by row: lazily, in bounded memory, from any thread.
+"""One column of several parquet files, looked up by row: lazily, in bounded memory, from any thread or process.
 
 A row group is decoded from its start in small blocks; the last ones are kept. So rows asked for nearly in order, as
 threads that share a queue ask, cost one pass over the file; any other order is right, but slower.
 """
 
+import os
 import threading
+import weakref
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -58,18 +60,26 @@ class ParquetRows:
     """
 
     def __init__(self, paths: Sequence[Path], column: str, rows_of_groups: Sequence[Sequence[int]]) -> None:
-        self._paths, self._column = paths, column
+        self._paths, self._column, self._rows_of_groups = paths, column, rows_of_groups
         self._groups = [(file, group) for file, rows in enumerate(rows_of_groups) for group in range(len(rows))]
         self._starts = [0]
         for rows in rows_of_groups:
             for count in rows:
                 self._starts.append(self._starts[-1] + count)
+        self._begin()
+        _ALL.add(self)
+
+    def _begin(self) -> None:
+        """Nothing is open or kept yet."""
         self._lock = threading.Lock()
         self._blocks: deque[_Block] = deque()
         self._bytes = 0
         self._stream: Iterator[Any] = iter(())
         self._group = self._next = -1  # where the stream is
         self._broken: dict[int, tuple[int, str]] = {}  # row group -> first row that can't be decoded, and why
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ParquetRows, (self._paths, self._column, self._rows_of_groups)
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -132,3 +142,15 @@ class ParquetRows:
         while len(self._blocks) > 2 and self._bytes > CACHE_BYTES:
             self._bytes -= self._blocks.popleft().values.nbytes
         return block
+
+
+# A forked process begins anew: it shares no open file with its parent, nor a lock that a thread there held.
+_ALL: "weakref.WeakSet[ParquetRows]" = weakref.WeakSet()
+
+
+def _begin_anew() -> None:
+    for rows in _ALL:
+        rows._begin()
+
+
+os.register_at_fork(after_in_child=_begin_anew)

@@ -1,5 +1,8 @@
 """Images in a zip, read from its middle. Nothing is unpacked: a member's name is a key, and never becomes a path."""
 
+import io
+import os
+import struct
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +12,8 @@ from .decoding import UnreadableImage
 from .keys import MAX_BYTES, digest_of, is_image_name
 
 _ENCRYPTED = 0x1 | 0x40  # plain and strong
+_LOCAL_HEADER = struct.Struct("<4s22xHH")  # before each member: magic, …, lengths of its name and of its extra field
+_MAGIC = b"PK\x03\x04"
 _METHODS = {
     zipfile.ZIP_STORED,
     zipfile.ZIP_DEFLATED,
@@ -26,11 +31,12 @@ class ZippedImages:
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         try:
-            self._zip = zipfile.ZipFile(path)  # lives as long as the source; its reads from several threads are safe
-            members = [
-                member for member in self._zip.infolist() if not member.is_dir() and is_image_name(member.filename)
-            ]
+            with zipfile.ZipFile(path) as file:
+                members = [
+                    member for member in file.infolist() if not member.is_dir() and is_image_name(member.filename)
+                ]
         except OSError as error:
             raise InputError(f"{path} can't be read: {error.strerror or error}.") from error
         except Exception as error:  # BadZipFile, struct.error, UnicodeDecodeError, NotImplementedError, … by the damage
@@ -54,12 +60,31 @@ class ZippedImages:
         self.digest = digest_of((member.filename, member.file_size) for member in members)
 
     def read(self, row: int) -> bytes:
-        """The bytes of one member, its checksum verified."""
+        """The bytes of one member, its checksum verified. No position in the file is shared: processes may read, too.
+
+        Raises:
+            InputError: the zip is gone; that isn't one unreadable image but all of them.
+        """
         member = self._members[row]
-        if member.file_size > MAX_BYTES:
-            raise UnreadableImage(f"{member.file_size} bytes, more than {MAX_BYTES}")
+        for size in (member.file_size, member.compress_size):
+            if size > MAX_BYTES:
+                raise UnreadableImage(f"{size} bytes, more than {MAX_BYTES}")
         try:
-            return self._zip.read(member)
+            with open(self._path, "rb", buffering=0) as file:
+                packed = _packed(file.fileno(), member)
+            with zipfile.ZipExtFile(io.BytesIO(packed), "r", member) as content:  # type: ignore[call-overload]
+                return content.read()
+        except FileNotFoundError as error:
+            raise InputError(f"{self._path} was there, but is gone. Bring it back; what is done stays.") from error
         except Exception as error:  # a broken member: BadZipFile, zlib.error, LZMAError, EOFError, OSError, …
             reason = " ".join(str(error).split()) or type(error).__name__
             raise UnreadableImage(f"broken or truncated: {reason}") from error
+
+
+def _packed(file: int, member: zipfile.ZipInfo) -> bytes:
+    """A member's bytes as they lie in the file."""
+    header = os.pread(file, _LOCAL_HEADER.size, member.header_offset)
+    magic, name, extra = _LOCAL_HEADER.unpack(header)
+    if magic != _MAGIC:
+        raise zipfile.BadZipFile(f"no member begins at byte {member.header_offset}")
+    return os.pread(file, member.compress_size, member.header_offset + _LOCAL_HEADER.size + name + extra)

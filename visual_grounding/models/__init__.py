@@ -1,8 +1,11 @@
 """fairseq models. Importing this registers them."""
 
+import fairseq  # noqa: F401  # first of all: what it registers would else meet a half-imported module here
+
 from . import (
     gated_fusion_transformer,
     selective_attention_transformer,
+    text_only_transformer,
     visual_aware_transformer,
     visual_semantic_embedding,
 )
@@ -10,6 +13,7 @@ from . import (
 __all__ = [
     "gated_fusion_transformer",
     "selective_attention_transformer",
+    "text_only_transformer",
     "visual_aware_transformer",
     "visual_semantic_embedding",
 ]

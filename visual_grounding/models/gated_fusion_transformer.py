@@ -6,11 +6,12 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
 
 from ..modules.gated_fusion import GatedFusion
-from .visual_transformer import VisualTransformerConfig, VisualTransformerModel, register_presets
+from .post_encoder_fusion import PostEncoderFusionConfig, PostEncoderFusionModel
+from .presets import TRANSFORMER_PRESETS, register_presets
 
 
 @dataclass
-class GatedFusionTransformerConfig(VisualTransformerConfig):
+class GatedFusionTransformerConfig(PostEncoderFusionConfig):
     """Flags of the gated fusion transformer."""
 
     visual_gate: ChoiceEnum(["add", "interpolate"]) = field(  # type: ignore[valid-type]
@@ -19,7 +20,7 @@ class GatedFusionTransformerConfig(VisualTransformerConfig):
 
 
 @register_model("gated_fusion_transformer")  # no dataclass=: fairseq's TransformerConfig can't be one
-class GatedFusionTransformerModel(VisualTransformerModel):
+class GatedFusionTransformerModel(PostEncoderFusionModel):
     """Wu et al. 2021, with several images averaged."""
 
     config_class = GatedFusionTransformerConfig
@@ -30,4 +31,4 @@ class GatedFusionTransformerModel(VisualTransformerModel):
         return GatedFusion(cfg.encoder.embed_dim, interpolate=cfg.visual_gate == "interpolate")
 
 
-register_presets("gated_fusion_transformer")
+register_presets("gated_fusion_transformer", TRANSFORMER_PRESETS)

@@ -5,18 +5,19 @@ from dataclasses import dataclass, field
 from fairseq.models import register_model
 
 from ..modules.selective_attention import SelectiveAttention
-from .visual_transformer import VisualTransformerConfig, VisualTransformerModel, register_presets
+from .post_encoder_fusion import PostEncoderFusionConfig, PostEncoderFusionModel
+from .presets import TRANSFORMER_PRESETS, register_presets
 
 
 @dataclass
-class SelectiveAttentionTransformerConfig(VisualTransformerConfig):
+class SelectiveAttentionTransformerConfig(PostEncoderFusionConfig):
     """Flags of the selective attention transformer."""
 
     visual_attention_heads: int = field(default=1, metadata={"help": "heads of the attention from text to regions"})
 
 
 @register_model("selective_attention_transformer")  # no dataclass=: fairseq's TransformerConfig can't be one
-class SelectiveAttentionTransformerModel(VisualTransformerModel):
+class SelectiveAttentionTransformerModel(PostEncoderFusionModel):
     """Li et al. 2022, over the regions of all images of a sentence."""
 
     config_class = SelectiveAttentionTransformerConfig
@@ -28,4 +29,4 @@ class SelectiveAttentionTransformerModel(VisualTransformerModel):
         return SelectiveAttention(cfg.encoder.embed_dim, heads, cfg.attention_dropout)
 
 
-register_presets("selective_attention_transformer")
+register_presets("selective_attention_transformer", TRANSFORMER_PRESETS)

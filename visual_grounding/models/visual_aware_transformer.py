@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from fairseq.models import register_model
 
 from ..modules.visual_attention import VisualAttention
-from .visual_transformer import VisualTransformerConfig, VisualTransformerModel, register_presets
+from .post_encoder_fusion import PostEncoderFusionConfig, PostEncoderFusionModel
+from .presets import TRANSFORMER_PRESETS, register_presets
 
 
 @dataclass
-class VisualAwareTransformerConfig(VisualTransformerConfig):
+class VisualAwareTransformerConfig(PostEncoderFusionConfig):
     """Flags of the visual-aware transformer."""
 
     visual_attention_heads: int = field(
@@ -18,7 +19,7 @@ class VisualAwareTransformerConfig(VisualTransformerConfig):
 
 
 @register_model("visual_aware_transformer")  # no dataclass=: fairseq's TransformerConfig can't be one
-class VisualAwareTransformerModel(VisualTransformerModel):
+class VisualAwareTransformerModel(PostEncoderFusionModel):
     """The encoder's output attends to the images in one multi-head layer (VA eq. 2 and 3); the decoder reads that."""
 
     config_class = VisualAwareTransformerConfig
@@ -31,4 +32,4 @@ class VisualAwareTransformerModel(VisualTransformerModel):
         return VisualAttention(cfg.encoder.embed_dim, heads, cfg.attention_dropout)
 
 
-register_presets("visual_aware_transformer")
+register_presets("visual_aware_transformer", TRANSFORMER_PRESETS)

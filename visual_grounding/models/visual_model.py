@@ -1,13 +1,60 @@
-"""What all models with images share."""
+"""What all models with images share, whether they fuse them in after an encoder or read text and regions as one stream.
 
+A visual model's `forward` has an argument `visual`, the batch's `net_input["visual"]`, and so has its encoder's. It is
+None where there are no images, and a mask that is True everywhere means the same: text alone must do. What an encoder
+returns is what fairseq's decoders read, the positions of the text first.
+
+Modules that exist for images alone are called `fusion`, or something that begins with `image_` or `visual_`: so
+`visual-grounding evaluate` can count a model's parameters without them.
+"""
+
+import logging
+from argparse import Namespace
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional
 
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
+from ..errors import InputError
 from ..storage.weights import check_weights_fit
 
+logger = logging.getLogger(__name__)
 
-def check_checkpoint_fits(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+_SAME_STORE = "Use the feature store that it was trained with, or one made the same way."
+
+
+@dataclass
+class VisualModelConfig(FairseqDataclass):
+    """The flag that every model with images has. Names with `encoder_` would leak into fairseq's transformer."""
+
+    visual_feature_size: int = field(
+        default=0, metadata={"help": "size of an image's feature vector; 0: that of --image-features"}
+    )
+
+
+class StrictLoading(BaseFairseqModel):
+    """A model that says which weights of a checkpoint don't fit it. First among the bases, before fairseq's."""
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True, **options: Any) -> Any:
+        """As fairseq's, which brings old checkpoints up to date and takes layers out (`--encoder-layers-to-keep`).
+
+        What is left of the weights after that is compared with the model's.
+
+        Raises:
+            InputError: the checkpoint was made with other flags.
+        """
+        check = self.register_load_state_dict_pre_hook(check_checkpoint_fits) if strict else None
+        try:
+            return super().load_state_dict(state_dict, strict=strict, **options)
+        finally:
+            if check is not None:
+                check.remove()
+
+
+def check_checkpoint_fits(model: nn.Module, state: Mapping[str, Tensor], *_: Any) -> None:
     """Refuse a checkpoint whose weights aren't the model's, and name them: fairseq only says that they differ.
 
     Raises:
@@ -21,3 +68,52 @@ def check_checkpoint_fits(model: nn.Module, state: Mapping[str, Tensor]) -> None
         "It was made with other model flags: give those that it was trained with, or another --save-dir to start "
         "afresh.",
     )
+
+
+def take_feature_size(args: Namespace, task: Any, twin: str) -> None:
+    """Set `args.visual_feature_size` to F of the task's store, if it isn't known yet; it goes into the checkpoint.
+
+    Args:
+        args: the model's flags.
+        task: its `image_feature_size` is F, 0 without a store.
+        twin: the architecture that does without images, for the message.
+
+    Raises:
+        InputError: no store and no size, or two sizes that differ.
+    """
+    stored = getattr(task, "image_feature_size", 0)
+    named = f"--arch {args.arch}" if getattr(args, "arch", None) else "the model"  # hydra gives it another way
+    wanted = getattr(args, "visual_feature_size", None) or stored
+    if not wanted:
+        raise InputError(
+            f"{named} needs images: give --image-features and --image-ids to a task of this package, such "
+            f"as grounded_translation; for the text-only twin use --arch {twin}."
+        )
+    if stored and wanted != stored:
+        raise InputError(
+            f"the model takes image features of size {wanted}, but {task.cfg.image_features} has size {stored}. "
+            f"{_SAME_STORE}"
+        )
+    if not stored:
+        logger.warning("the model can use images, but without --image-features it has none: text alone must do.")
+    args.visual_feature_size = wanted
+
+
+def features_of(visual: Optional[dict[str, Tensor]], feature_size: int) -> Optional[tuple[Tensor, Tensor]]:
+    """The features of a batch's images and their mask; None without images.
+
+    Shapes:
+        returns: (B, N, R, F);  (B, N, R), True = absent
+
+    Raises:
+        InputError: features of another size than the model was built for.
+    """
+    if visual is None:
+        return None
+    features = visual["features"]
+    if features.shape[-1] != feature_size:
+        raise InputError(
+            f"the model was trained on image features of size {feature_size}, but these have {features.shape[-1]}. "
+            f"{_SAME_STORE}"
+        )
+    return features, visual["padding_mask"]

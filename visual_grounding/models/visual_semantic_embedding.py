@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..modules.joint_embedding import PRETRAINED, TRAINING_CHOICES, WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig
 from ..modules.sentence_encoders import load_pretrained_encoder
-from .visual_model import check_checkpoint_fits
+from .visual_model import StrictLoading
 
 if TYPE_CHECKING:  # it imports torchvision, which features don't need
     from ..features.image_network import ImageNetwork
@@ -53,13 +53,13 @@ class VisualSemanticEmbeddingConfig(FairseqDataclass):
 
 
 @register_model("visual_semantic_embedding", dataclass=VisualSemanticEmbeddingConfig)
-class VisualSemanticEmbeddingModel(BaseFairseqModel):
+class VisualSemanticEmbeddingModel(StrictLoading, BaseFairseqModel):
     """Sentences and images as unit vectors of one space.
 
     Shapes:
         tokens: (B, T);  token_padding_mask: (B, T)
-        features: (B, R, F);  feature_padding_mask: (B, R), True = absent
-        pixels: (B, H, W, 3) uint8, instead of features, where the image network is trained along; the mask has R = 1
+        visual["features"]: (B, 1, R, F);  visual["padding_mask"]: (B, 1, R), True = absent
+        visual["pixels"]: (B, 1, H, W, 3) uint8, instead of features, where the image network is trained along; R = 1
         returns: text (B, D), images (B, D)
 
     Args:
@@ -125,32 +125,24 @@ class VisualSemanticEmbeddingModel(BaseFairseqModel):
                 + ("; several processes need --ddp-backend legacy_ddp meanwhile" if several else "")
             )
 
-    def forward(
-        self,
-        tokens: Tensor,
-        token_padding_mask: Tensor,
-        features: Optional[Tensor] = None,
-        feature_padding_mask: Optional[Tensor] = None,
-        pixels: Optional[Tensor] = None,
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, tokens: Tensor, token_padding_mask: Tensor, visual: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Embed a batch of pairs.
 
         Shapes:
             tokens: (B, T);  token_padding_mask: (B, T)
-            features: (B, R, F);  feature_padding_mask: (B, R);  pixels: (B, H, W, 3)
+            visual["features"]: (B, 1, R, F), or visual["pixels"]: (B, 1, H, W, 3);  visual["padding_mask"]: (B, 1, R)
             returns: text (B, D), images (B, D)
-        """
-        if self.image_network is not None and feature_padding_mask is not None:
-            features = self.image_network(pixels)
-            feature_padding_mask = feature_padding_mask.expand(-1, features.shape[1])  # (B, 1) -> (B, R)
-        return self.embedding(tokens, token_padding_mask, features, feature_padding_mask)
-
-    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True, **kwargs: Any) -> Any:
-        """As fairseq's, but says which weights don't fit.
 
         Raises:
-            InputError: the checkpoint was made with other flags.
+            ValueError: a sentence has several images, where each should have the one that it describes.
         """
-        if strict:
-            check_checkpoint_fits(self, state_dict)
-        return super().load_state_dict(state_dict, strict=strict, **kwargs)
+        padding_mask = visual["padding_mask"]
+        if padding_mask.shape[1] != 1:
+            raise ValueError(f"each sentence should have 1 image, but has {padding_mask.shape[1]}")
+        padding_mask = padding_mask[:, 0]  # (B, 1, R) -> (B, R)
+        if self.image_network is not None:
+            features = self.image_network(visual["pixels"][:, 0])  # (B, 1, H, W, 3) -> (B, R, F)
+            padding_mask = padding_mask.expand(-1, features.shape[1])  # (B, 1) -> (B, R)
+        else:  # the store has float16
+            features = visual["features"][:, 0].to(self.embedding.image.projection.weight.dtype)
+        return self.embedding(tokens, token_padding_mask, features, padding_mask)

@@ -1,6 +1,7 @@
 """The image that a sentence must not find, its own say: from keys to rows."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -10,7 +11,18 @@ from .image_ids import NO_IMAGE
 
 
 class Collection(Protocol):
-    """What has image keys: an index or a feature store."""
+    """What has image keys: an index or a feature store.
+
+    Attributes:
+        folder: where it lies.
+        keys_sha256: digest of its keys.
+    """
+
+    folder: Path
+    keys_sha256: str
+
+    def __len__(self) -> int:
+        """I, how many images there are."""
 
     def keys(self) -> Iterator[str]:
         """Image keys in row order."""
@@ -38,13 +50,13 @@ def rows_to_exclude(collection: Collection, keys: list[str], sentences: int) -> 
     """
     if len(keys) != sentences:
         raise InputError(
-            f"--exclude-paired should have one image key for each of the {sentences} sentences, but has "
+            f"the images to exclude should be one key for each of the {sentences} sentences, but there are "
             f"{len(keys)} lines."
         )
     rows = rows_of_keys(collection, keys)
     if any(keys) and (rows == NO_IMAGE).all():
         raise InputError(
-            f"--exclude-paired should hold keys of the collection, but it has none of them, such as "
+            f"the images to exclude should be keys of the collection, but it has none of them, such as "
             f"{next(key for key in keys if key)!r}; the collection's are like {next(iter(collection.keys()), '')!r}."
         )
     return rows

@@ -7,10 +7,10 @@ one after another. Absent images aren't in them: positions in the files count th
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ def import_faiss(why: str) -> Any:
     except ImportError as error:
         raise InputError(
             f"{why} needs faiss, which can't be imported ({error}). Install it with: pip install "
-            "'visual_grounding[cpu]', or [gpu] where there is a GPU; or use an index of --kind exact, which needs "
+            "'visual_grounding[cpu]', or [gpu] where there is a GPU; or use an index of kind exact, which needs "
             "neither."
         ) from error
     return faiss
@@ -73,15 +73,36 @@ class FaissSettings:
         kind: flat, ivf or pq.
         lists: inverted lists; 0 for flat.
         code_bytes: bytes of an image's code; 0 where the whole vector is stored.
-        shard_size: images in a file.
+        images_per_file: images in one of faiss's files.
     """
 
     kind: str
     lists: int
     code_bytes: int
-    shard_size: int
+    images_per_file: int
 
-    def probes(self, asked: int | None) -> int:
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            KeyError: something is missing.
+            TypeError: there is something else.
+            ValueError: a number can't be.
+        """
+        said = dict(said)
+        settings = cls(images_per_file=said.pop("shard_size"), **said)  # the name that it has on disk
+        if min(settings.lists, settings.code_bytes, settings.images_per_file - 1) < 0:
+            raise ValueError(f"{settings} has numbers that can't be")
+        return settings
+
+    def to_json(self) -> dict[str, Any]:
+        """As an index's `meta.json` has it."""
+        said = asdict(self)
+        said["shard_size"] = said.pop("images_per_file")
+        return said
+
+    def nprobe(self, asked: int | None) -> int:
         """Lists to search for each sentence: what was asked for, else a 32nd of them, at least 8.
 
         Raises:
@@ -89,10 +110,10 @@ class FaissSettings:
         """
         if self.kind not in APPROXIMATE:
             if asked is not None:
-                raise InputError(f"--probes is for an index of --kind ivf or pq, but this one is {self.kind}.")
+                raise InputError(f"nprobe is for an index of kind ivf or pq, but this one is {self.kind}.")
             return 0
         if asked is not None and not 1 <= asked <= self.lists:
-            raise InputError(f"--probes should be 1 to {self.lists}, the lists of this index, but is {asked}.")
+            raise InputError(f"nprobe should be 1 to {self.lists}, the lists of this index, but is {asked}.")
         return asked or min(self.lists, max(8, self.lists // 32))
 
 
@@ -102,7 +123,7 @@ def choose_settings(
     size: int,
     lists: int | None = None,
     code_bytes: int | None = None,
-    shard_size: int | None = None,
+    images_per_file: int | None = None,
 ) -> FaissSettings:
     """Fill in what wasn't asked for.
 
@@ -113,30 +134,31 @@ def choose_settings(
         kind: flat, ivf or pq.
         images: I.
         size: D.
-        lists: asked for with `--lists`.
-        code_bytes: asked for with `--code-bytes`.
-        shard_size: asked for with `--faiss-shard-size`.
+        lists: what is asked for, if anything.
+        code_bytes: likewise.
+        images_per_file: likewise.
 
     Raises:
         InputError: something asked for doesn't fit the kind or the collection.
     """
     if lists is not None and kind not in APPROXIMATE:
-        raise InputError(f"--lists is for --kind ivf and pq, but --kind is {kind}.")
+        raise InputError(f"lists are for an index of kind ivf or pq, but the kind is {kind}.")
     if code_bytes is not None and kind != "pq":
-        raise InputError(f"--code-bytes is for --kind pq, but --kind is {kind}.")
-    for flag, value in (("lists", lists), ("code-bytes", code_bytes), ("faiss-shard-size", shard_size)):
+        raise InputError(f"code bytes are for an index of kind pq, but the kind is {kind}.")
+    asked = {"lists": lists, "code bytes": code_bytes, "images in a file of faiss": images_per_file}
+    for name, value in asked.items():
         if value is not None and value < 1:
-            raise InputError(f"--{flag} should be at least 1, but is {value}.")
+            raise InputError(f"the number of {name} should be at least 1, but is {value}.")
     if lists is not None and lists > images:
-        raise InputError(f"--lists should be at most the number of images, {images}, but is {lists}.")
+        raise InputError(f"the number of lists should be at most that of the images, {images}, but is {lists}.")
     if code_bytes is not None and size % code_bytes:
         raise InputError(
-            f"--code-bytes should divide the size of the retriever's vectors, {size}, but is {code_bytes}."
+            f"the code bytes should divide the size of the retriever's vectors, {size}, but are {code_bytes}."
         )
     if kind == "pq" and images < _CODE_VALUES:
         raise InputError(
-            f"--kind pq learns codes from at least {_CODE_VALUES} images, but the collection has {images}. Use --kind "
-            "exact."
+            f"an index of kind pq learns codes from at least {_CODE_VALUES} images, but the collection has {images}. "
+            "Choose the kind exact."
         )
     if kind in APPROXIMATE and lists is None:
         trained_on = min(images, _TRAINING_BYTES // (4 * size))
@@ -144,20 +166,20 @@ def choose_settings(
     if kind == "pq" and code_bytes is None:
         code_bytes = max(each for each in range(1, max(8, size // 8) + 1) if size % each == 0)
     bytes_per_image = {"flat": 4 * size, "ivf": 4 * size + 8, "pq": (code_bytes or 0) + 8}[kind]
-    return FaissSettings(kind, lists or 0, code_bytes or 0, shard_size or max(1, _FILE_BYTES // bytes_per_image))
+    return FaissSettings(kind, lists or 0, code_bytes or 0, images_per_file or max(1, _FILE_BYTES // bytes_per_image))
 
 
-def file_names(plan: FaissSettings, images: int) -> list[str]:
+def file_names(settings: FaissSettings, images: int) -> list[str]:
     """`index.faiss`, or `index-0.faiss`, `index-1.faiss` … where there are several."""
-    count = max(1, -(-images // plan.shard_size))
+    count = max(1, -(-images // settings.images_per_file))
     return ["index.faiss"] if count == 1 else [f"index-{number}.faiss" for number in range(count)]
 
 
-def build_faiss(plan: FaissSettings, embeddings: np.ndarray, files: Path, progress: Path) -> None:
+def build_faiss(settings: FaissSettings, embeddings: np.ndarray, files: Path, progress: Path) -> None:
     """Write the index's files; goes on with the file at which it was interrupted.
 
     Args:
-        plan: what to build.
+        settings: what to build.
         embeddings: (I, D), memory-mapped; a zero row is absent.
         files: where they go.
         progress: where what training learned is kept until all are done.
@@ -165,27 +187,27 @@ def build_faiss(plan: FaissSettings, embeddings: np.ndarray, files: Path, progre
     Raises:
         InputError: faiss isn't there, too few images are present, or a file can't be written.
     """
-    faiss = import_faiss(f"--kind {plan.kind}")
+    faiss = import_faiss(f"an index of kind {settings.kind}")
     absent = [start + np.flatnonzero(~chunk.any(axis=1)) for start, chunk in _chunks(embeddings, 0, len(embeddings))]
     absent_rows = np.concatenate([np.zeros(0, dtype=np.int64), *absent])
     present = len(embeddings) - len(absent_rows)
-    fewest = max(plan.lists, _CODE_VALUES if plan.kind == "pq" else 0)
+    fewest = max(settings.lists, _CODE_VALUES if settings.kind == "pq" else 0)
     if present < fewest:
         raise InputError(
-            f"--kind {plan.kind} with {plan.lists} lists needs at least {fewest} images, but only {present} of "
-            f"{len(embeddings)} have features. Give fewer --lists, or use --kind exact."
+            f"an index of kind {settings.kind} with {settings.lists} lists needs at least {fewest} images, but only "
+            f"{present} of {len(embeddings)} have features. Choose fewer lists, or the kind exact."
         )
     trained = progress / "trained.faiss"
     try:
         np.save(files / ABSENT, absent_rows)
         if not trained.exists():
-            _write(faiss, _train(faiss, plan, embeddings, absent_rows), trained)
-        for number, name in enumerate(file_names(plan, len(embeddings))):
+            _write(faiss, _train(faiss, settings, embeddings, absent_rows), trained)
+        for number, name in enumerate(file_names(settings, len(embeddings))):
             if (files / name).exists():
                 continue
             index = faiss.read_index(str(trained))
-            start = number * plan.shard_size
-            for _, chunk in _chunks(embeddings, start, min(start + plan.shard_size, len(embeddings))):
+            start = number * settings.images_per_file
+            for _, chunk in _chunks(embeddings, start, min(start + settings.images_per_file, len(embeddings))):
                 index.add(np.ascontiguousarray(chunk[chunk.any(axis=1)]))
             _write(faiss, index, files / name)
     except (OSError, RuntimeError) as error:  # faiss raises RuntimeError, for a full disk too
@@ -200,22 +222,23 @@ def _chunks(embeddings: np.ndarray, start: int, stop: int) -> Iterator[tuple[int
         yield first, embeddings[first : min(first + _CHUNK, stop)]
 
 
-def _train(faiss: Any, plan: FaissSettings, embeddings: np.ndarray, absent: np.ndarray) -> Any:
+def _train(faiss: Any, settings: FaissSettings, embeddings: np.ndarray, absent: np.ndarray) -> Any:
     """An empty index that knows its lists and codes, learned from a seeded sample of the present images."""
     size = embeddings.shape[1]
     recipe = {
         "flat": "Flat",
-        "ivf": f"IVF{plan.lists},Flat",
-        "pq": f"IVF{plan.lists},PQ{plan.code_bytes}x8np",  # np: no polysemous training, which nothing here would use
-    }[plan.kind]
+        "ivf": f"IVF{settings.lists},Flat",
+        # np: no polysemous training, which nothing here would use
+        "pq": f"IVF{settings.lists},PQ{settings.code_bytes}x8np",
+    }[settings.kind]
     index = faiss.index_factory(size, recipe, faiss.METRIC_INNER_PRODUCT)
-    if plan.kind in APPROXIMATE:
+    if settings.kind in APPROXIMATE:
         lists = faiss.downcast_index(index)
-        lists.cp.min_points_per_centroid = 1  # the plan sees to that; no warnings
-        if plan.kind == "pq":
+        lists.cp.min_points_per_centroid = 1  # choose_settings sees to that; no warnings
+        if settings.kind == "pq":
             lists.pq.cp.min_points_per_centroid = 1
-        most = max(_TRAINING_BYTES // (4 * size), _FEWEST_PER_LIST * plan.lists, _CODE_VALUES)
-        wanted = min(len(embeddings) - len(absent), max(_PER_LIST * plan.lists, _PER_LIST * _CODE_VALUES), most)
+        most = max(_TRAINING_BYTES // (4 * size), _FEWEST_PER_LIST * settings.lists, _CODE_VALUES)
+        wanted = min(len(embeddings) - len(absent), max(_PER_LIST * settings.lists, _PER_LIST * _CODE_VALUES), most)
         chosen = np.random.default_rng(0).choice(len(embeddings) - len(absent), wanted, replace=False, shuffle=False)
         index.train(np.ascontiguousarray(embeddings[rows_of_positions(np.sort(chosen), absent)]))
     return index
@@ -249,15 +272,20 @@ class FaissSearcher:
 
     Args:
         folder: of the index.
-        plan: how it was built.
+        settings: how it was built.
         images: I.
+
+    Attributes:
+        process: the number of the process that it belongs to. A copy by fork must not be searched: the threads that
+            faiss started aren't there.
     """
 
-    def __init__(self, folder: Path, plan: FaissSettings, images: int) -> None:
-        self.faiss = import_faiss(f"index {folder}, of --kind {plan.kind},")
+    def __init__(self, folder: Path, settings: FaissSettings, images: int) -> None:
+        self.faiss = import_faiss(f"index {folder}, of kind {settings.kind},")
         self.folder = folder
-        self.plan = plan
-        self.names = file_names(plan, images)
+        self.settings = settings
+        self.process = os.getpid()
+        self.names = file_names(settings, images)
         for name in [*self.names, ABSENT]:
             if not (folder / name).is_file():
                 raise InputError(f"{folder / name} is missing. Build the index again.")
@@ -266,7 +294,7 @@ class FaissSearcher:
         self._resources: Any = None
 
     def candidates(
-        self, queries: Tensor, count: int, device: str | torch.device = "cpu", probes: int | None = None
+        self, queries: Tensor, count: int, device: str | torch.device = "cpu", nprobe: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """Images that may be among the `count` best, by faiss's score, best first.
 
@@ -278,24 +306,24 @@ class FaissSearcher:
         Raises:
             InputError: a file is broken, or faiss can't search it.
         """
-        count *= _OVERFETCH[self.plan.kind]
-        probes = self.plan.probes(probes)
+        count *= _OVERFETCH[self.settings.kind]
+        nprobe = self.settings.nprobe(nprobe)
         vectors = np.ascontiguousarray(queries.cpu().numpy(), dtype=np.float32)
         scores = np.full((len(vectors), count), -np.inf, dtype=np.float32)
         rows = np.full((len(vectors), count), NO_IMAGE, dtype=np.int64)
         for number, name in enumerate(self.names):
             try:
                 index = self._file(name, torch.device(device))
-                if self.plan.kind in APPROXIMATE:
-                    index.nprobe = probes
+                if self.settings.kind in APPROXIMATE:
+                    index.nprobe = nprobe
                 found_scores, positions = index.search(vectors, count)
             except RuntimeError as error:
                 reason = str(error).splitlines()[0][:200]
                 raise InputError(
                     f"{self.folder / name} can't be searched by faiss on {device}: {reason}. Build the index again, or "
-                    "use --device cpu."
+                    "search on the CPU."
                 ) from error
-            start = number * self.plan.shard_size
+            start = number * self.settings.images_per_file
             before = start - int(np.searchsorted(self.absent, start))  # present images of the files before
             found_rows = np.where(positions < 0, NO_IMAGE, rows_of_positions(positions + before, self.absent))
             all_scores = np.concatenate([scores, np.where(positions < 0, -np.inf, found_scores)], axis=1)
@@ -310,7 +338,7 @@ class FaissSearcher:
             return self._open[2]
         self._open = None
         on_gpu = device.type == "cuda" and hasattr(self.faiss, "StandardGpuResources")
-        flag = "IO_FLAG_MMAP" if self.plan.kind in APPROXIMATE else "IO_FLAG_MMAP_IFC"
+        flag = "IO_FLAG_MMAP" if self.settings.kind in APPROXIMATE else "IO_FLAG_MMAP_IFC"
         path = str(self.folder / name)
         if on_gpu or not hasattr(self.faiss, flag):
             index = self.faiss.read_index(path)

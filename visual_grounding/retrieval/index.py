@@ -1,11 +1,12 @@
 """The index: every image of a feature store in a retriever's space, and the one way to search it.
 
-Its kind says who looks: `exact` is torch, on the CPU or a GPU; `flat` is faiss, exact too; `ivf` and `pq` are faiss's
-approximate ones, for collections that are too large to look at every image. All return true inner products.
+Its kind says what searches it: `exact` is torch, on the CPU or a GPU; `flat` is faiss, exact too; `ivf` and `pq` are
+faiss's approximate ones, for collections that are too large to compare with every image. All return true inner
+products.
 """
 
+import os
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, check_at_least_one
 from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
 from ..features.store_writer import UNREADABLE
-from ..storage.artefact import open_array, read_keys, read_meta
+from ..storage.artefact import check_whole, open_array, read_keys, read_meta
 from ..storage.ranks import this_rank
 from ..storage.shards import Shard, ShardedArtefact
 from ..storage.signature import signature
@@ -55,30 +56,36 @@ class Index:
         self.absent: int = meta["absent"]
         self.embeddings = open_array(self.folder / "embeddings.npy", (meta["images"], meta["size"]), "float32")
         self.kind: str = meta.get("kind", "exact")
-        self.faiss = None if self.kind == "exact" else _read_plan(self.folder, meta)
+        self.faiss = None if self.kind == "exact" else _read_settings(self.folder, meta)
         norm = meta.get("largest_norm")
         self._largest_norm = float(norm) if isinstance(norm, int | float) else None
         self._searcher: FaissSearcher | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"folder": self.folder}  # memory maps and faiss's files are opened again, in another process say
+
+    def __setstate__(self, state: dict[str, Path]) -> None:
+        self.__init__(state["folder"])  # type: ignore[misc]
 
     @property
     def approximate(self) -> bool:
         """Whether a search may miss an image."""
         return self.kind in APPROXIMATE
 
-    def looks_into_some(self, probes: int | None) -> bool:
-        """Whether a search with so many `probes` leaves lists out."""
-        return self.faiss is not None and self.approximate and self.faiss.probes(probes) < self.faiss.lists
+    def searches_some(self, nprobe: int | None) -> bool:
+        """Whether a search with so many lists leaves others out."""
+        return self.faiss is not None and self.approximate and self.faiss.nprobe(nprobe) < self.faiss.lists
 
-    def probes(self, asked: int | None) -> int:
+    def nprobe(self, asked: int | None) -> int:
         """Lists that are searched for each sentence; 0 where there are none.
 
         Raises:
             InputError: there aren't so many.
         """
         if self.faiss is not None:
-            return self.faiss.probes(asked)
+            return self.faiss.nprobe(asked)
         if asked is not None:
-            raise InputError(f"--probes is for an index of --kind ivf or pq, but {self.folder} is exact.")
+            raise InputError(f"nprobe is for an index of kind ivf or pq, but {self.folder} is exact.")
         return 0
 
     def search(
@@ -87,7 +94,7 @@ class Index:
         k: int,
         device: str | torch.device = "cpu",
         exclude: Tensor | None = None,
-        probes: int | None = None,
+        nprobe: int | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The k images nearest to each query, best first, ties by row; absent ones are never among them.
 
@@ -96,20 +103,21 @@ class Index:
             k: results per query; where fewer are found, the id is −1 and the score 0.
             device: where to compute.
             exclude: a row that must not be returned, −1 for none.
-            probes: lists to search, for an approximate index (default: `FaissSettings.probes`).
+            nprobe: lists to search, for an approximate index (default: `FaissSettings.nprobe`).
 
         Shapes:
             queries: (Q, D);  exclude: (Q,)
             returns: scores (Q, k) float32, ids (Q, k) int64, on the CPU
 
         Raises:
-            InputError: faiss is needed and isn't there, or one of its files is broken.
+            InputError: faiss is needed and isn't there, one of its files is broken, or the embeddings were cut short.
         """
+        check_whole(self.folder / "embeddings.npy", self.embeddings.nbytes)
         if self.faiss is None:
             return self.search_exactly(queries, k, device, exclude)
-        if self._searcher is None:
+        if self._searcher is None or self._searcher.process != os.getpid():  # a copy by fork
             self._searcher = FaissSearcher(self.folder, self.faiss, len(self))
-        scores, candidates = self._searcher.candidates(queries, k + MARGIN + (exclude is not None), device, probes)
+        scores, candidates = self._searcher.candidates(queries, k + MARGIN + (exclude is not None), device, nprobe)
         queries = queries.to(device, torch.float32)
         if self.approximate:
             return rerank(queries, self.embeddings, candidates, k, exclude)
@@ -154,28 +162,17 @@ def _unreadable(store: FeatureStore | PixelSource, shard: Shard) -> list[list[st
     return [[store.images.keys[row], store.unreadable[row]] for row in rows]
 
 
-def _read_plan(folder: Path, meta: dict[str, Any]) -> FaissSettings:
+def _read_settings(folder: Path, meta: dict[str, Any]) -> FaissSettings:
     try:
-        plan = FaissSettings(**meta["faiss"])
-        if plan.kind != meta["kind"] or min(plan.lists, plan.code_bytes, plan.shard_size - 1) < 0:
-            raise ValueError(f"{plan} doesn't fit kind {meta['kind']!r}")
+        settings = FaissSettings.from_json(meta["faiss"])
+        if settings.kind != meta["kind"]:
+            raise ValueError(f"{settings} doesn't fit kind {meta['kind']!r}")
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{folder} should say in its meta.json how faiss's files were built, but that can't be used: "
             f"{error!r:.200}. Delete it, and make it again with: visual-grounding index"
         ) from error
-    return plan
-
-
-def check_at_least_one(**flags: int) -> None:
-    """Refuse a count below 1.
-
-    Raises:
-        InputError: the first such flag.
-    """
-    for name, value in flags.items():
-        if value < 1:
-            raise InputError(f"--{name.replace('_', '-')} should be at least 1, but is {value}.")
+    return settings
 
 
 def build_index(
@@ -187,7 +184,7 @@ def build_index(
     kind: str = "exact",
     lists: int | None = None,
     code_bytes: int | None = None,
-    faiss_shard_size: int | None = None,
+    images_per_file: int | None = None,
 ) -> None:
     """Embed every image of a store, or from its pixels, and build faiss's files; continues where it was interrupted.
 
@@ -200,7 +197,7 @@ def build_index(
         kind: exact, flat, ivf or pq.
         lists: inverted lists of ivf and pq (default: `choose_settings`).
         code_bytes: bytes of an image's code in pq (likewise).
-        faiss_shard_size: images in one of faiss's files (likewise).
+        images_per_file: images in one of faiss's files (likewise).
 
     Raises:
         InputError: store and retriever don't fit, a choice doesn't fit the kind, faiss is needed and isn't there, or
@@ -208,7 +205,7 @@ def build_index(
     """
     check_at_least_one(batch_size=batch_size, shard_size=shard_size)
     retriever.check_store(store)
-    plan = _choose_search(kind, len(store), retriever.joint_size, lists, code_bytes, faiss_shard_size)
+    settings = _choose_search(kind, len(store), retriever.joint_size, lists, code_bytes, images_per_file)
     choices: dict[str, Any] = {
         "retriever_sha256": retriever.sha256,
         "keys_sha256": store.keys_sha256,
@@ -216,7 +213,7 @@ def build_index(
         "features_made_from": store.digest,
         "batch_size": batch_size,
         "device": torch.device(retriever.device).type,
-        **({} if plan is None else {"faiss": asdict(plan)}),
+        **({} if settings is None else {"faiss": settings.to_json()}),
     }
     arrays: dict[str, tuple[tuple[int, ...], str]] = {"embeddings": ((retriever.joint_size,), "float32")}
     artefact = ShardedArtefact(out, INDEX, choices, len(store), shard_size, arrays)
@@ -241,9 +238,9 @@ def build_index(
         )
     if unreadable:
         artefact.add_lines(UNREADABLE, (f"{key}\t{reason}" for key, reason in unreadable))
-    if plan is not None and this_rank().leads:
+    if settings is not None and this_rank().leads:
         embeddings = open_array(artefact.files / "embeddings.npy", (len(store), retriever.joint_size), "float32")
-        build_faiss(plan, embeddings, artefact.files, artefact.progress)
+        build_faiss(settings, embeddings, artefact.files, artefact.progress)
     artefact.add_lines(KEYS, store.keys())
     artefact.publish(
         {
@@ -252,7 +249,7 @@ def build_index(
             "absent": sum(note["absent"] for note in notes),
             "largest_norm": max([0.0, *(note["largest_norm"] for note in notes)]),
             "kind": kind,
-            **({} if plan is None else {"faiss": asdict(plan)}),
+            **({} if settings is None else {"faiss": settings.to_json()}),
             "keys_sha256": store.keys_sha256,
             "retriever_sha256": retriever.sha256,
             "signature": signature(
@@ -260,14 +257,14 @@ def build_index(
                 retriever=retriever.sha256[:8],
                 keys=store.keys_sha256[:8],
                 features=store.digest[:8],
-                **_describe(plan),
+                **_describe(settings),
             ),
         }
     )
 
 
 def _choose_search(
-    kind: str, images: int, size: int, lists: int | None, code_bytes: int | None, faiss_shard_size: int | None
+    kind: str, images: int, size: int, lists: int | None, code_bytes: int | None, images_per_file: int | None
 ) -> FaissSettings | None:
     """None for an exact index.
 
@@ -275,17 +272,18 @@ def _choose_search(
         InputError: a choice doesn't fit the kind, or faiss isn't there.
     """
     if kind != "exact":
-        import_faiss(f"--kind {kind}")
-        return choose_settings(kind, images, size, lists, code_bytes, faiss_shard_size)
-    for flag, value in (("lists", lists), ("code-bytes", code_bytes), ("faiss-shard-size", faiss_shard_size)):
+        import_faiss(f"an index of kind {kind}")
+        return choose_settings(kind, images, size, lists, code_bytes, images_per_file)
+    asked = {"lists": lists, "code bytes": code_bytes, "images in a file of faiss": images_per_file}
+    for name, value in asked.items():
         if value is not None:
-            raise InputError(f"--{flag} is for an index that faiss makes, but --kind is exact.")
+            raise InputError(f"a number of {name} is for an index that faiss makes, but the kind is exact.")
     return None
 
 
-def _describe(plan: FaissSettings | None) -> dict[str, object]:
+def _describe(settings: FaissSettings | None) -> dict[str, object]:
     """What the signature says of an index by faiss."""
-    if plan is None:
+    if settings is None:
         return {}
-    sizes = {"lists": plan.lists, "code_bytes": plan.code_bytes}
-    return {"kind": plan.kind, **{name: value for name, value in sizes.items() if value}}
+    sizes = {"lists": settings.lists, "code_bytes": settings.code_bytes}
+    return {"kind": settings.kind, **{name: value for name, value in sizes.items() if value}}

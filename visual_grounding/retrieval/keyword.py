@@ -16,28 +16,30 @@ number of lists they are in, and the first N are taken.
 # Deviation: the authors' published table keeps 5 random images of each word; this one keeps all.
 """
 
+import argparse
 import math
 import os
 import shutil
+import tempfile
+import weakref
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, check_at_least_one
 from ..features.store import FeatureStore
 from ..storage.artefact import sha256_of_file
-from ..storage.ranks import this_rank
 from ..text.lines import iterate_captions, sha256_of_lines
-from ..text.stop_words import ENGLISH
+from ..text.stop_words import ENGLISH, read_stop_words
 from ..text.words import split_words
-from .ids_writer import ImageIdsWriter
+from .finder import IMAGES_PER_SENTENCE, Conclusion, Finder, Flags, Found, add_images_per_sentence, share
 from .image_ids import NO_IMAGE
-from .index import check_at_least_one
 
 TOPIC_WORDS = 8  # w in the paper
 _CAPTIONS = 2**14  # at a time; their keys are looked up by reading the store's once
@@ -140,22 +142,42 @@ class TopicTable:
         self.rarity = {word: rarity[word] for word in self._numbers}
         self._sort(pairs)
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "_votes": len(self._votes), "_rows": len(self._rows)}
+        return state  # numpy would pickle a memory-mapped array by value
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = state
+        self._votes = np.zeros(state["_votes"], dtype=np.uint8)
+        if self.is_there:
+            self._rows = self._open(state["_rows"])
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the files that it reads exist."""
+        return self._sorted.is_file()
+
+    def _open(self, size: int) -> np.ndarray:
+        empty = np.zeros(0, dtype=np.int32)
+        return np.memmap(self._sorted, dtype=np.int32, mode="r", shape=(size,)) if size else empty
+
     def _sort(self, pairs: Path) -> None:
         """Put the rows of each word together, ascending, each once."""
         size = pairs.stat().st_size // 8
         self._first = np.zeros(len(self._numbers) + 1, dtype=np.int64)
+        self._sorted = pairs.with_name("rows")
+        with open(self._sorted, "wb") as file:  # claims the disk now: writing to a map of a full disk kills (SIGBUS)
+            if size:
+                os.posix_fallocate(file.fileno(), 0, size * np.dtype(np.int32).itemsize)
         if not size:  # nothing but stop words
-            self._rows = np.zeros(0, dtype=np.int32)
+            self._rows = self._open(0)
             self._last = self._first[1:].copy()
             return
         unsorted = np.memmap(pairs, dtype=np.int32, mode="r", shape=(size, 2))
         for start in range(0, size, _PAIRS):
             self._first[1:] += np.bincount(unsorted[start : start + _PAIRS, 0], minlength=len(self._numbers))
         self._first = self._first.cumsum()
-        sorted_rows = pairs.with_name("rows")
-        with open(sorted_rows, "wb") as file:  # claims the disk now: writing to a map of a full disk kills (SIGBUS)
-            os.posix_fallocate(file.fileno(), 0, size * np.dtype(np.int32).itemsize)
-        self._rows = np.memmap(sorted_rows, dtype=np.int32, mode="r+", shape=(size,))
+        sorted_rows = np.memmap(self._sorted, dtype=np.int32, mode="r+", shape=(size,))
         free = self._first[:-1].copy()  # the next free place of each word
         for start in range(0, size, _PAIRS):
             words, rows = unsorted[start : start + _PAIRS].T
@@ -163,13 +185,14 @@ class TopicTable:
             words, rows = words[order], rows[order]
             times = np.bincount(words, minlength=len(free))
             among = np.arange(len(words)) - (times.cumsum() - times)[words]
-            self._rows[free[words] + among] = rows
+            sorted_rows[free[words] + among] = rows
             free += times
         self._last = free
         for word, (first, last) in enumerate(zip(self._first[:-1], free)):
-            distinct = np.unique(self._rows[first:last])
-            self._rows[first : first + len(distinct)] = distinct
+            distinct = np.unique(sorted_rows[first:last])
+            sorted_rows[first : first + len(distinct)] = distinct
             self._last[word] = first + len(distinct)
+        self._rows = self._open(size)
 
     def images(self, word: str) -> np.ndarray:
         """Rows of the images that a word is a topic of, ascending."""
@@ -208,92 +231,170 @@ class TopicTable:
         return np.array(rows, dtype=np.int32), np.array(numbers, dtype=np.float16)
 
 
-def retrieve_keyword(
-    captions: Path,
-    store: FeatureStore,
-    sentences: list[str],
-    out: Path,
-    images_per_sentence: int = 8,
-    exclude_keys: list[str] | None = None,
-    stop_words: frozenset[str] = ENGLISH,
-    shard_size: int = 8192,
-) -> dict[str, int]:
-    """Write the image ids of every sentence, with the number of topic words that point to each as its score.
+class KeywordFinder(Finder):
+    """The N images whose captions share most topic words with the sentence; scores say how many.
 
-    Continues where it was interrupted; the table is built anew.
+    Its lookup table lies on disk: where a table of image ids is written, in a folder beside it, else in a temporary one
+    that goes away with the finder. Copies in other processes read the same files.
 
     Args:
         captions: file of `key<TAB>caption` lines.
         store: the images.
-        sentences: one row each.
-        out: the table to make.
         images_per_sentence: N; a row is filled up with −1 where fewer images share a topic word.
-        exclude_keys: for each sentence the image that must not be found, e.g. its own.
         stop_words: words that are no topic.
-        shard_size: sentences between two save points.
-
-    Returns:
-        counts: `empty` sentences; `no_topic` ones, none of whose words is in the table; `short` ones with fewer than N
-        images but at least a topic word; `captions`, and `unknown_captions` of images that the store doesn't have;
-        `unknown_excluded` keys that the store doesn't have.
 
     Raises:
-        InputError: as `TopicTable`, sentences and keys don't belong together, or `out` holds something else.
+        InputError: N is less than 1, or the captions can't be read.
     """
-    check_at_least_one(images_per_sentence=images_per_sentence, shard_size=shard_size)
-    try:
-        captions_sha256 = sha256_of_file(captions)
-    except OSError as error:
-        raise InputError(f"{captions} can't be read: {error.strerror or error}.") from error
-    plan: dict[str, Any] = {
-        "captions_sha256": captions_sha256,
-        "stop_words_sha256": sha256_of_lines(sorted(stop_words)),
-        "topic_words": TOPIC_WORDS,
-    }
-    writer = ImageIdsWriter(out, "keyword", plan, store, sentences, images_per_sentence, exclude_keys, shard_size)
-    before = writer.finished_counts()
-    if before is not None:
-        return before
-    partial = writer.artefact.partial
-    folder = partial / f"topics-{this_rank().number}"
-    try:
-        shutil.rmtree(folder, ignore_errors=True)  # left by a run that was killed
-        folder.mkdir()
-        table = TopicTable(captions, store, stop_words, folder)
-        for shard, lines, rows in writer.missing():
-            writer.artefact.write(shard, *_search_shard(table, lines, rows, stop_words, images_per_sentence))
-    except OSError as error:
-        raise InputError(
-            f"{partial} can't be written: {error.strerror or error}. What is done stays; rerun."
-        ) from error
-    finally:
+
+    method = "keyword"
+    counts = ("no_topic", "short")
+    collection: FeatureStore
+
+    def __init__(
+        self,
+        captions: Path,
+        store: FeatureStore,
+        images_per_sentence: int = IMAGES_PER_SENTENCE,
+        stop_words: frozenset[str] = ENGLISH,
+    ) -> None:
+        check_at_least_one(images_per_sentence=images_per_sentence)
+        try:
+            captions_sha256 = sha256_of_file(captions)
+        except OSError as error:
+            raise InputError(f"{captions} can't be read: {error.strerror or error}.") from error
+        self.captions = Path(captions)
+        self.collection = store
+        self.images_per_sentence = images_per_sentence
+        self.stop_words = stop_words
+        self.plan = {
+            "captions_sha256": captions_sha256,
+            "stop_words_sha256": sha256_of_lines(sorted(stop_words)),
+            "topic_words": TOPIC_WORDS,
+            "n": images_per_sentence,
+        }
+        self.seen = {"captions": captions_sha256[:8], "topic_words": TOPIC_WORDS, "stop_words": len(stop_words)}
+        self._table: TopicTable | None = None
+
+    @classmethod
+    def add_arguments(cls, parser: Flags) -> None:
+        """Flags of keyword retrieval."""
+        parser.add_argument(
+            "--captions", type=Path, required=True, metavar="TSV", help="key<TAB>caption lines of the collection"
+        )
+        parser.add_argument("--image-features", type=Path, required=True, metavar="DIR", help="feature store")
+        add_images_per_sentence(parser)
+        parser.add_argument(
+            "--stop-words",
+            type=Path,
+            metavar="FILE",
+            help="words that are no topic, one a line (default: English ones)",
+        )
+
+    @classmethod
+    def from_arguments(cls, args: argparse.Namespace) -> Self:
+        """Open the store, and read the stop words.
+
+        Raises:
+            InputError: a file isn't there or isn't sound.
+        """
+        stop_words = ENGLISH if args.stop_words is None else read_stop_words(args.stop_words)
+        return cls(args.captions, FeatureStore(args.image_features), args.images_per_sentence, stop_words)
+
+    @property
+    def table(self) -> TopicTable:
+        """The lookup table; made in a temporary folder where it isn't there yet.
+
+        Raises:
+            InputError: as `TopicTable`, or the folder can't be written.
+        """
+        if self._table is None:
+            try:
+                folder = Path(tempfile.mkdtemp(prefix="visual-grounding-topics-"))
+                weakref.finalize(self, _remove, folder, os.getpid())
+                self._table = self._build(folder)
+            except OSError as error:
+                raise InputError(
+                    f"{tempfile.gettempdir()} can't be written: {error.strerror or error}. TMPDIR may name another "
+                    "folder for the lookup table of keywords."
+                ) from error
+        return self._table
+
+    def _build(self, folder: Path) -> TopicTable:
+        return TopicTable(self.captions, self.collection, self.stop_words, folder)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_table": self.table}  # made once, for all processes
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = state
+        if not state["_table"].is_there:
+            self._table = None
+
+    @contextmanager
+    def working_in(self, folder: Path) -> Iterator[None]:
+        """Keep the lookup table in a folder, and remove it in the end.
+
+        Raises:
+            InputError: as `TopicTable`, or something can't be written.
+        """
+        try:
+            shutil.rmtree(folder, ignore_errors=True)  # left by a run that was killed
+            folder.mkdir()
+            self._table = self._build(folder)
+            yield
+        except OSError as error:
+            raise InputError(
+                f"{folder.parent} can't be written: {error.strerror or error}. What is done stays; rerun."
+            ) from error
+        finally:
+            self._table = None
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def search(self, lines: list[str], empty: np.ndarray, excluded: np.ndarray | None) -> Found:
+        """The images that most of each sentence's topic words point to.
+
+        Shapes:
+            empty: (L,) bool;  excluded: (L,)
+        """
+        ids = np.full((len(lines), self.images_per_sentence), NO_IMAGE, dtype=np.int32)
+        scores = np.zeros(ids.shape, dtype=np.float32)
+        counts = {"no_topic": 0, "short": 0}
+        for number in np.flatnonzero(~empty):
+            topics = topic_words(content_words(lines[number], self.stop_words), self.table.rarity)
+            if not topics:
+                counts["no_topic"] += 1
+                continue
+            rows, shared = self.table.search(
+                topics, self.images_per_sentence, NO_IMAGE if excluded is None else int(excluded[number])
+            )
+            ids[number, : len(rows)], scores[number, : len(rows)] = rows, shared
+            counts["short"] += len(rows) < self.images_per_sentence
+        return Found(ids, scores, counts)
+
+    def conclude(
+        self, counts: dict[str, int], lines: list[str], ids: np.ndarray, excluded: np.ndarray | None
+    ) -> Conclusion:
+        """Add how many captions there are, and how many of images that the store doesn't have.
+
+        Shapes:
+            ids: (S, N);  excluded: (S,)
+        """
+        captions = {"captions": self.table.captions, "unknown_captions": self.table.unknown}
+        return Conclusion({**counts, **captions}, {})
+
+    def warnings(self, counts: Mapping[str, int], lines: int) -> Iterator[str]:
+        """Sentences with no image or fewer than N, and captions that are of no use."""
+        yield from super().warnings(counts, lines)
+        said = "have no word that a caption has as its topic; they have no image."
+        yield from share(counts["no_topic"], lines, said)
+        said = f"have fewer than {self.images_per_sentence} images: no more captions share a topic word."
+        yield from share(counts["short"], lines, said)
+        said = f"are of images that {self.collection.folder} doesn't have; they aren't used."
+        yield from share(counts["unknown_captions"], counts["captions"], said, "captions")
+
+
+def _remove(folder: Path, process: int) -> None:
+    """Unless this is a copy by fork: the folder belongs to the process that made it."""
+    if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)
-    counts = writer.counts(("empty", "no_topic", "short"))
-    counts |= {"captions": table.captions, "unknown_captions": table.unknown}
-    made_from = {"captions": captions_sha256[:8], "topic_words": TOPIC_WORDS, "stop_words": len(stop_words)}
-    writer.publish(counts, {}, **made_from)
-    return counts
-
-
-def _search_shard(
-    table: TopicTable, lines: Iterable[str], excluded: np.ndarray | None, stop_words: frozenset[str], count: int
-) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """Ids and scores of some sentences, and what there is to say about them.
-
-    Shapes:
-        excluded: (S,)
-        returns: {"ids": (S, N), "scores": (S, N)}, counts
-    """
-    lines = list(lines)
-    ids = np.full((len(lines), count), NO_IMAGE, dtype=np.int32)
-    scores = np.zeros((len(lines), count), dtype=np.float16)
-    notes = {"empty": 0, "no_topic": 0, "short": 0}
-    for number, line in enumerate(lines):
-        topics = topic_words(content_words(line, stop_words), table.rarity)
-        if not line.strip() or not topics:
-            notes["no_topic" if line.strip() else "empty"] += 1
-            continue
-        rows, shared = table.search(topics, count, NO_IMAGE if excluded is None else int(excluded[number]))
-        ids[number, : len(rows)], scores[number, : len(rows)] = rows, shared
-        notes["short"] += len(rows) < count
-    return {"ids": ids, "scores": scores}, notes

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..errors import InputError
+from ..errors import InputError, check_at_least_one
 from ..features.store import FeatureStore
 from ..text.line_index import LineIndex
 from .image_ids import NO_IMAGE
-from .index import KEYS, Index, check_at_least_one
+from .index import KEYS, Index
 from .retriever import Retriever
 
 

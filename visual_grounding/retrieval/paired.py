@@ -1,70 +1,92 @@
 """Paired images: each sentence gets the one image that its corpus has for it."""
 
+import argparse
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
 from ..errors import InputError
 from ..features.store import FeatureStore
-from ..storage.shards import ShardedArtefact
-from ..storage.signature import signature
-from ..text.lines import sha256_of_lines
-from .image_ids import IMAGE_IDS, NO_IMAGE, ImageIds
+from .finder import Finder, Flags, Found, share
+from .image_ids import NO_IMAGE
 
 
-def retrieve_paired(
-    store: FeatureStore, keys: list[str], out: Path, sentences: list[str] | None = None, strict: bool = False
-) -> dict[str, int]:
-    """Write a table with N = 1: the row of each sentence's key, score 1; −1 for an empty or unknown key, score 0.
+class PairedFinder(Finder):
+    """The row of each line's image key, score 1; none for an empty or unknown key.
 
     Args:
         store: the images.
-        keys: one image key a sentence; empty = none.
-        out: the table to make.
-        sentences: the text, to check that it has as many lines.
         strict: an unknown key is an error.
-
-    Returns:
-        counts: `empty` and `unknown` keys.
-
-    Raises:
-        InputError: text and keys differ in length, an unknown key with `strict`, or `out` holds something else.
     """
-    if sentences is not None and len(sentences) != len(keys):
-        raise InputError(
-            f"--keys should have one image key for each of the {len(sentences)} sentences of --text, but has "
-            f"{len(keys)} lines."
-        )
-    rows = store.rows_of(key for key in keys if key)
-    unknown = [(line, key) for line, key in enumerate(keys, 1) if key and key not in rows]
-    if unknown and strict:
-        line, key = unknown[0]
-        raise InputError(
-            f"every key should be in feature store {store.folder}, but {len(unknown)} of {len(keys)} aren't, the first "
-            f"{key!r} in line {line}. Leave --strict away to give these sentences no image."
-        )
-    plan = {
-        "method": "paired",
-        "image_keys_sha256": sha256_of_lines(keys),
-        "keys_sha256": store.keys_sha256,
-        "text_sha256": None if sentences is None else sha256_of_lines(sentences),
-    }
-    arrays: dict[str, tuple[tuple[int, ...], str]] = {"ids": ((1,), "int32"), "scores": ((1,), "float16")}
-    artefact = ShardedArtefact(out, IMAGE_IDS, plan, len(keys), max(len(keys), 1), arrays)
-    if artefact.finished:
-        return ImageIds(out).counts
-    ids = np.array([rows.get(key, NO_IMAGE) for key in keys], dtype=np.int32).reshape(-1, 1)  # (S, 1)
-    for shard in artefact.missing():
-        artefact.write(shard, {"ids": ids, "scores": (ids != NO_IMAGE).astype(np.float16)})
-    counts = {"empty": keys.count(""), "unknown": len(unknown)}
-    artefact.publish(
-        {
-            "sentences": len(keys),
-            "images_per_sentence": 1,
-            "keys_sha256": store.keys_sha256,
-            "text_sha256": plan["text_sha256"],
-            "counts": counts,
-            "signature": signature("retrieve", method="paired", n=1, keys=store.keys_sha256[:8]),
-        }
-    )
-    return counts
+
+    method = "paired"
+    reads = "image_keys"
+    excludes = False
+    shard_size = None
+    counts = ("unknown",)
+    images_per_sentence = 1
+    collection: FeatureStore
+
+    def __init__(self, store: FeatureStore, strict: bool = False) -> None:
+        self.collection = store
+        self.strict = strict
+        self.plan = {}
+        self.seen = {}
+
+    @classmethod
+    def add_arguments(cls, parser: Flags) -> None:
+        """Flags of paired images."""
+        parser.add_argument("--image-features", type=Path, required=True, metavar="DIR", help="feature store")
+        parser.add_argument("--strict", action="store_true", help="a key that the store doesn't have is an error")
+
+    @classmethod
+    def from_arguments(cls, args: argparse.Namespace) -> Self:
+        """Open the store.
+
+        Raises:
+            InputError: it isn't there, or isn't whole.
+        """
+        return cls(FeatureStore(args.image_features), args.strict)
+
+    def check_lines(self, lines: list[str]) -> None:
+        """Refuse unknown keys, where finding is strict.
+
+        Raises:
+            InputError: there are some.
+        """
+        if not self.strict:
+            return
+        rows = self.collection.rows_of(key for key in lines if key)
+        unknown = [(line, key) for line, key in enumerate(lines, 1) if key and key not in rows]
+        if unknown:
+            line, key = unknown[0]
+            raise InputError(
+                f"every key should be in feature store {self.collection.folder}, but {len(unknown)} of {len(lines)} "
+                f"aren't, the first {key!r} in line {line}. Leave --strict away to give these sentences no image."
+            )
+
+    def are_empty(self, lines: list[str]) -> np.ndarray:
+        """Lines without a key; one of blanks is a key like any.
+
+        Shapes:
+            returns: (L,) bool
+        """
+        return np.array([not line for line in lines], dtype=bool)
+
+    def search(self, lines: list[str], empty: np.ndarray, excluded: np.ndarray | None) -> Found:
+        """Look the keys up.
+
+        Shapes:
+            empty: (L,) bool;  excluded: None
+        """
+        rows = self.collection.rows_of(key for key in lines if key)
+        ids = np.array([rows.get(key, NO_IMAGE) for key in lines], dtype=np.int32).reshape(-1, 1)  # (L, 1)
+        return Found(ids, (ids != NO_IMAGE).astype(np.float32), {"unknown": int((ids[~empty] == NO_IMAGE).sum())})
+
+    def warnings(self, counts: Mapping[str, int], lines: int) -> Iterator[str]:
+        """Sentences without an image, and why."""
+        without = counts["empty"] + counts["unknown"]
+        said = f"have no image; {counts['unknown']} of them have a key that the store doesn't have."
+        yield from share(without, lines, said)

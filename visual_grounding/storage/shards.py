@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import UnionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -247,7 +248,7 @@ class ShardedArtefact:
     def _unwritable(self, path: Path, error: OSError) -> InputError:
         return InputError(f"{path} can't be written: {error.strerror or error}. What is done stays; rerun.")
 
-    def notes(self, **fields: type) -> list[dict[str, Any]]:
+    def notes(self, **fields: type | UnionType) -> list[dict[str, Any]]:
         """What was noted with each shard, in order: also for shards written before an interruption, or by other ranks.
 
         Args:

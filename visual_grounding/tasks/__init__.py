@@ -1,5 +1,7 @@
 """fairseq tasks. Importing this registers them."""
 
+import fairseq  # noqa: F401  # first of all: what it registers would else meet a half-imported module here
+
 from . import grounded_translation, image_text_matching
 
 __all__ = ["grounded_translation", "image_text_matching"]

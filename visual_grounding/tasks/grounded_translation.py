@@ -11,22 +11,18 @@ All lines of a buffer (`--buffer-size`, 1 by default) come in their order, befor
 """
 
 import logging
-import os
 from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any, Optional
 
 import numpy as np
-from fairseq import utils
 from fairseq.data import ConcatDataset, Dictionary
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from ..data.complete_batches import CompleteBatches
 from ..data.typed_sentences import TypedSentences
-from ..data.visual_context import VisualContextConfig, add_visual_context
+from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..errors import InputError
-from ..features.store import FeatureStore
 from ..retrieval.live import LiveRetrieval
 from ..text.pieces import join_pieces
 
@@ -36,7 +32,7 @@ IMAGES_PER_TYPED_SENTENCE = 8  # as `visual-grounding retrieve` (VA §3.2)
 
 
 @dataclass
-class GroundedTranslationConfig(VisualContextConfig, TranslationConfig):
+class GroundedTranslationConfig(ImageTablesConfig, TranslationConfig):
     """Flags of the translation task and of its images."""
 
     retriever: Optional[str] = field(
@@ -65,13 +61,10 @@ class GroundedTranslationTask(TranslationTask):
     def __init__(self, cfg: GroundedTranslationConfig, src_dict: Dictionary, tgt_dict: Dictionary) -> None:
         super().__init__(cfg, src_dict, tgt_dict)
         _check_image_flags(cfg)
-        texts, tables = utils.split_paths(cfg.data), utils.split_paths(cfg.image_ids or "")
-        if cfg.image_ids and len(tables) != len(texts):
-            raise InputError(
-                f"--image-ids should name as many folders as there are of text ({len(texts)}: {cfg.data}), but names "
-                f"{len(tables)}: {cfg.image_ids}."
-            )
-        self.image_store = FeatureStore(cfg.image_features) if cfg.image_features else None
+        self.images = VisualContext(cfg, self)
+        if not cfg.retriever:
+            self.images.check_tables()
+        self.image_store = self.images.store
         self.live = None
         if cfg.retriever and cfg.image_index and self.image_store is not None:
             count = cfg.images_per_sentence or IMAGES_PER_TYPED_SENTENCE
@@ -85,7 +78,7 @@ class GroundedTranslationTask(TranslationTask):
     @property
     def image_feature_size(self) -> int:
         """F of the feature store, 0 without one."""
-        return self.image_store.feature_size if self.image_store is not None else 0
+        return self.images.feature_size
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """As fairseq's.
@@ -94,12 +87,7 @@ class GroundedTranslationTask(TranslationTask):
             InputError: there are images, but the model takes text alone.
         """
         model = super().build_model(cfg, from_checkpoint)
-        if self.image_store is not None and "visual" not in signature(model.forward).parameters:
-            raise InputError(
-                f"--image-features and --image-ids are for a model that looks at images, but {type(model).__name__} "
-                "(--arch transformer and the like) takes text alone. Leave both flags out for the text-only twin, or "
-                "choose an architecture with images, such as --arch visual_aware_transformer."
-            )
+        self.images.check_model(model)
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
@@ -122,18 +110,8 @@ class GroundedTranslationTask(TranslationTask):
                 f"but there is none for {self.cfg.source_lang}-{self.cfg.target_lang}."
             ) from error
         dataset = self.datasets[split]
-        if self.image_store is None:
-            self.datasets[split] = CompleteBatches(dataset)
-            return
-        roots = utils.split_paths(self.cfg.image_ids)
-        # As the text: the training set may come in several folders, one an epoch; the others use the first.
-        root = roots[(epoch - 1) % len(roots)] if split == self.cfg.train_subset else roots[0]
-        parts = len(dataset.src.datasets) if isinstance(dataset.src, ConcatDataset) else 1  # train, train1, train2 …
-        if parts > 1 and self.cfg.upsample_primary != 1:
-            raise InputError("--upsample-primary must be 1 with --image-features: repeated rows have no image ids.")
-        folders = [os.path.join(root, split + (str(part) if part else "")) for part in range(parts)]
         text = f"{split}.{self.cfg.source_lang}-{self.cfg.target_lang}"
-        self.datasets[split] = add_visual_context(dataset, self.cfg, self.image_store, folders, text)
+        self.datasets[split] = self.images.add(dataset, split, text, epoch, _parts(dataset))
 
     def get_interactive_tokens_and_lengths(self, lines: list[str], encode_fn: Any) -> tuple[list, list]:
         """As fairseq's; the lines themselves are kept for the retriever, which needs words, not pieces."""
@@ -195,6 +173,12 @@ class GroundedTranslationTask(TranslationTask):
         return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
 
+def _parts(dataset: Any) -> Optional[list[tuple[int, int]]]:
+    """Sentences of train, train1, train2 …, and how often each is repeated; None where a split has one part."""
+    source = dataset.src
+    return list(zip(source.real_sizes, source.sample_ratios)) if isinstance(source, ConcatDataset) else None
+
+
 def _check_image_flags(cfg: GroundedTranslationConfig) -> None:
     """Refuse image flags that don't make sense together.
 
@@ -202,11 +186,6 @@ def _check_image_flags(cfg: GroundedTranslationConfig) -> None:
         InputError: a flag without the one it needs, or two that exclude each other.
     """
     if not cfg.retriever and not cfg.image_index:
-        if bool(cfg.image_features) != bool(cfg.image_ids):
-            given, missing = (
-                ("--image-features", "--image-ids") if cfg.image_features else ("--image-ids", "--image-features")
-            )
-            raise InputError(f"{given} and {missing} belong together, but {missing} isn't given.")
         return
     needed = {"--retriever": cfg.retriever, "--image-index": cfg.image_index, "--image-features": cfg.image_features}
     absent = [flag for flag, value in needed.items() if not value]

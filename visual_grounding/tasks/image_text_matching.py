@@ -3,9 +3,7 @@
 Its validation scores are those of retrieval over the *whole* split (every caption against every image), so that
 `--best-checkpoint-metric recall_sum --maximize-best-checkpoint-metric` keeps the best retriever.
 
-With `--image-folder` instead of `--image-features` the network that sees the pictures is trained along: in training
-random parts of them, mirrored half of the time; in validation as the network prescribes. A picture that can't be read
-is absent. Assumption: VA doesn't say how its pictures are framed; of the works here VOK frames them so.
+With `--image-folder` instead of `--image-features` the network that sees the pictures is trained along.
 """
 
 import logging
@@ -14,19 +12,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
 import torch
-from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.logging.meters import Meter
 from fairseq.tasks import FairseqTask, register_task
-from omegaconf import II
 from torch import Tensor
 
 from ..data.captions import CaptionDataset, load_captions
-from ..data.complete_batches import CompleteBatches
+from ..data.pictures import Pictures, PicturesConfig
+from ..data.visual_context import VisualContext
 from ..errors import InputError
-from ..features.pixels import PixelSource
-from ..features.store import FeatureStore
-from ..images.sources import open_images
 from ..modules.joint_embedding import WORD_ENCODERS
 from ..retrieval.recall import DIRECTIONS, RECALL_AT, recall_summary
 from ..text.pretrained_tokenizer import PretrainedTokenizer
@@ -43,32 +37,12 @@ SCORES = [
 
 
 @dataclass
-class ImageTextMatchingConfig(FairseqDataclass):
+class ImageTextMatchingConfig(PicturesConfig):
     """Flags of the retriever's data."""
 
     data: Optional[str] = field(
         default=None, metadata={"help": "folder made by `visual-grounding prepare`: <split>.tsv and dict.txt"}
     )
-    image_features: Optional[str] = field(
-        default=None, metadata={"help": "feature store with the images of all splits"}
-    )
-    image_folder: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "instead of --image-features: the pictures of all splits (a folder, tar or list, as for "
-            "`visual-grounding extract`), whose network is trained with the retriever"
-        },
-    )
-    image_backbone: str = field(default="resnet152", metadata={"help": "network for --image-folder"})
-    image_backbone_weights: Optional[str] = field(
-        default=None,
-        metadata={"help": "its weights to begin with: a name, a file, or none for random numbers (default: its best)"},
-    )
-    image_size: Optional[int] = field(
-        default=None, metadata={"help": "side of the square that this network sees, in pixels (default: its own)"}
-    )
-    seed: int = II("common.seed")
-    train_subset: str = II("dataset.train_subset")
     text_encoder: str = field(
         default="sru",
         metadata={"help": "`sru`, `bag` (mean of learned word vectors), or a pretrained encoder: hub name or folder"},
@@ -138,8 +112,9 @@ class ImageTextMatchingTask(FairseqTask):
                 f"{cfg.image_folder})."
             )
         self.data = cfg.data
-        self._image_network: Optional[ImageNetwork] = None  # the next model's
-        self.image_store = FeatureStore(cfg.image_features) if cfg.image_features else self._open_pictures()
+        self.pictures = Pictures(cfg) if cfg.image_folder else None
+        self.images = VisualContext(cfg, self, self.pictures.source if self.pictures else None)
+        self.image_store = self.images.store
         self.vocabulary: Optional[Vocabulary] = None
         if cfg.text_encoder in WORD_ENCODERS:
             path = os.path.join(cfg.data, DICTIONARY)
@@ -158,22 +133,9 @@ class ImageTextMatchingTask(FairseqTask):
         """Build the task; what fairseq adds when it loads a checkpoint says nothing here."""
         return cls(cfg)
 
-    def _open_pictures(self) -> PixelSource:
-        self._image_network = self._build_image_network()
-        source = str(self.cfg.image_folder)
-        return PixelSource(open_images(source), self._image_network.preprocessing, source)
-
-    def _build_image_network(self) -> "ImageNetwork":
-        from ..features.image_network import build_image_network
-
-        return build_image_network(self.cfg.image_backbone, self.cfg.image_backbone_weights, self.cfg.image_size)
-
     def take_image_network(self) -> Optional["ImageNetwork"]:
         """A network of its own for every model that is built; None with `--image-features`."""
-        if isinstance(self.image_store, FeatureStore):
-            return None
-        network, self._image_network = self._image_network or self._build_image_network(), None
-        return network
+        return self.pictures.take_network() if self.pictures else None
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """Tell a model that wants to know."""
@@ -190,15 +152,13 @@ class ImageTextMatchingTask(FairseqTask):
         if not os.path.isfile(path):
             raise InputError(f"{path} is missing. Make it with: visual-grounding prepare … --out {self.data}")
         captions, rows = load_captions(path, self.image_store)
-        training = split == self.cfg.train_subset
-        seed = self.cfg.seed if training else None
-        dataset = CaptionDataset(captions, rows, self.image_store, self.tokenizer, training, seed)
+        dataset = CaptionDataset(captions, rows, self.tokenizer, shuffle=split == self.cfg.train_subset)
         if dataset.truncated:
             logger.warning(
                 f"{dataset.truncated} of {len(captions)} captions in {path} were cut at "
                 f"{self.tokenizer.max_tokens} tokens."
             )
-        self.datasets[split] = CompleteBatches(dataset)
+        self.datasets[split] = self.images.add_rows(dataset, rows[:, None], split)  # N = 1
 
     def max_positions(self) -> None:
         """No limit: captions are cut by the tokenizer."""

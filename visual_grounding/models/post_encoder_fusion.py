@@ -1,43 +1,30 @@
-"""What the translation models with images share: fairseq's transformer, with images fused in after its encoder.
+"""Fusion after the encoder: fairseq's transformer for translation, whose encoder's output has looked at the images.
 
 An architecture is this plus one fusion module: text (T, B, D) and projected images (B, M, D) in, text (T, B, D) out.
 The decoder, the attention between the two, and everything that fairseq does with them stay as they are.
 """
 
-import logging
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from fairseq.models.transformer.transformer_encoder import TransformerEncoderBase
-from fairseq.models.transformer.transformer_legacy import (
-    base_architecture,
-    transformer_iwslt_de_en,
-    transformer_vaswani_wmt_en_de_big,
-)
+from fairseq.models.transformer.transformer_legacy import base_architecture
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from ..errors import InputError
 from ..modules.visual_attention import ImageProjection
-from .visual_model import check_checkpoint_fits
-
-logger = logging.getLogger(__name__)
-_SAME_STORE = "Use the feature store that it was trained with, or one made the same way."
+from .visual_model import StrictLoading, VisualModelConfig, features_of, take_feature_size
 
 
 @dataclass
-class VisualTransformerConfig(TransformerConfig):
-    """fairseq's transformer flags, and those of the images. Names with `encoder_` would leak into fairseq's own."""
+class PostEncoderFusionConfig(VisualModelConfig, TransformerConfig):
+    """fairseq's transformer flags, and those of the images' projection."""
 
-    visual_feature_size: int = field(
-        default=0, metadata={"help": "size of an image's feature vector; 0: that of --image-features"}
-    )
     visual_ffn_dim: int = field(
         default=0, metadata={"help": "hidden size of the feed-forward layer on image features; 0: one linear layer"}
     )
@@ -52,11 +39,11 @@ class VisualTransformerConfig(TransformerConfig):
     )
 
 
-class VisualTransformerEncoder(TransformerEncoderBase):
+class PostEncoderFusionEncoder(TransformerEncoderBase):
     """fairseq's transformer encoder, whose output has looked at the images."""
 
     def __init__(
-        self, cfg: VisualTransformerConfig, dictionary: Dictionary, embed_tokens: nn.Module, fusion: nn.Module
+        self, cfg: PostEncoderFusionConfig, dictionary: Dictionary, embed_tokens: nn.Module, fusion: nn.Module
     ) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         self.image_projection = ImageProjection(
@@ -88,22 +75,18 @@ class VisualTransformerEncoder(TransformerEncoderBase):
         """
         encoded = super().forward(src_tokens, src_lengths, return_all_hiddens, token_embeddings)
         images = padding_mask = None
-        if visual is not None:
-            if visual["features"].shape[-1] != self.image_projection.feature_size:
-                raise InputError(
-                    f"the model was trained on image features of size {self.image_projection.feature_size}, but these "
-                    f"have {visual['features'].shape[-1]}. {_SAME_STORE}"
-                )
-            images = self.image_projection(visual["features"], visual["padding_mask"])  # (B, M, D), M = N·R
-            padding_mask = visual["padding_mask"].flatten(1)  # (B, M)
+        found = features_of(visual, self.image_projection.feature_size)
+        if found is not None:
+            images = self.image_projection(*found)  # (B, M, D), M = N·R
+            padding_mask = found[1].flatten(1)  # (B, M)
         encoded["encoder_out"] = [self.fusion(encoded["encoder_out"][0], images, padding_mask)]
         return encoded
 
 
-class VisualTransformerModel(TransformerModel):
+class PostEncoderFusionModel(StrictLoading, TransformerModel):
     """Base of the registered models. A subclass sets `config_class` and makes its fusion module in `build_fusion`."""
 
-    config_class: ClassVar[type[VisualTransformerConfig]] = VisualTransformerConfig
+    config_class: ClassVar[type[PostEncoderFusionConfig]] = PostEncoderFusionConfig
 
     @classmethod
     def build_fusion(cls, cfg: Any) -> nn.Module:
@@ -116,27 +99,14 @@ class VisualTransformerModel(TransformerModel):
         gen_parser_from_dataclass(parser, cls.config_class(), delete_default=True, with_prefix="")
 
     @classmethod
-    def build_model(cls, args: Namespace, task: FairseqTask) -> "VisualTransformerModel":
+    def build_model(cls, args: Namespace, task: FairseqTask) -> "PostEncoderFusionModel":
         """Build from flags; the size of the image features comes from the task's store and goes into the checkpoint.
 
         Raises:
             InputError: no store and no size, or two sizes that differ.
         """
-        stored = getattr(task, "image_feature_size", 0)
-        wanted = getattr(args, "visual_feature_size", None) or stored
-        if not wanted:
-            raise InputError(
-                f"--arch {getattr(args, 'arch', cls.__name__)} needs images: give --image-features and --image-ids "
-                "to --task grounded_translation; for the text-only twin use --arch transformer."
-            )
-        if stored and wanted != stored:
-            raise InputError(
-                f"the model takes image features of size {wanted}, but {task.cfg.image_features} has size {stored}. "
-                f"{_SAME_STORE}"
-            )
-        if not stored:
-            logger.warning("the model can use images, but without --image-features it has none: text alone must do.")
-        args.visual_feature_size = wanted
+        preset = (getattr(args, "arch", None) or "").partition("_transformer")[2]
+        take_feature_size(args, task, twin=f"text_only_transformer{preset}")
         base_architecture(args)
         return super().build_model(cls.config_class.from_namespace(args), task)
 
@@ -153,10 +123,10 @@ class VisualTransformerModel(TransformerModel):
 
     @classmethod
     def build_encoder(
-        cls, cfg: VisualTransformerConfig, src_dict: Dictionary, embed_tokens: nn.Module
-    ) -> VisualTransformerEncoder:
+        cls, cfg: PostEncoderFusionConfig, src_dict: Dictionary, embed_tokens: nn.Module
+    ) -> PostEncoderFusionEncoder:
         """fairseq's encoder with this architecture's fusion behind it."""
-        return VisualTransformerEncoder(cfg, src_dict, embed_tokens, cls.build_fusion(cfg))
+        return PostEncoderFusionEncoder(cfg, src_dict, embed_tokens, cls.build_fusion(cfg))
 
     def forward(
         self,
@@ -172,7 +142,7 @@ class VisualTransformerModel(TransformerModel):
         """As fairseq's transformer, with the images of the batch.
 
         Shapes:
-            src_tokens: (B, T);  prev_output_tokens: (B, U);  visual: as in `VisualTransformerEncoder.forward`.
+            src_tokens: (B, T);  prev_output_tokens: (B, U);  visual: as in `PostEncoderFusionEncoder.forward`.
             returns: (B, U, V) scores, and fairseq's extras.
         """
         encoded = self.encoder(src_tokens, src_lengths, return_all_hiddens=return_all_hiddens, visual=visual)
@@ -185,38 +155,3 @@ class VisualTransformerModel(TransformerModel):
             src_lengths=src_lengths,
             return_all_hiddens=return_all_hiddens,
         )
-
-    def load_state_dict(
-        self, state_dict: dict[str, Any], strict: bool = True, model_cfg: Any = None, args: Any = None
-    ) -> Any:
-        """As fairseq's, but says which weights don't fit.
-
-        Raises:
-            InputError: the checkpoint was made with other flags.
-        """
-        if strict:
-            check_checkpoint_fits(self, state_dict)
-        return super().load_state_dict(state_dict, strict=strict, model_cfg=model_cfg, args=args)
-
-
-def _tiny(args: Namespace) -> None:
-    """The small setting that work on Multi30k compares on (4+4 layers, D 128)."""
-    for side in ("encoder", "decoder"):
-        for name, value in (("embed_dim", 128), ("ffn_embed_dim", 256), ("attention_heads", 4), ("layers", 4)):
-            setattr(args, f"{side}_{name}", getattr(args, f"{side}_{name}", value))
-    args.dropout = getattr(args, "dropout", 0.3)
-    base_architecture(args)
-
-
-def register_presets(model_name: str) -> None:
-    """Register `--arch <model>` (the base size) and its presets `_tiny`, `_iwslt`, `_base`, `_big`."""
-    presets: dict[str, Callable[[Namespace], None]] = {
-        "": base_architecture,
-        "_tiny": _tiny,
-        "_iwslt": transformer_iwslt_de_en,
-        "_base": base_architecture,
-        "_big": transformer_vaswani_wmt_en_de_big,
-    }
-    for suffix, preset in presets.items():
-        # A function of its own each: fairseq hands it the namespace and keeps it under the preset's name.
-        register_model_architecture(model_name, model_name + suffix)(lambda args, preset=preset: preset(args))

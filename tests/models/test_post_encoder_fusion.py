@@ -4,32 +4,10 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from small_models import ARCHITECTURES, SIZE, Task, build
 
 from visual_grounding import InputError
-
-ARCHITECTURES = ("visual_aware_transformer", "gated_fusion_transformer", "selective_attention_transformer")
-SIZE = 6
-
-
-class Task:
-    """As much of a task as a model may ask for."""
-
-    def __init__(self, image_feature_size: int = SIZE) -> None:
-        self.source_dictionary = self.target_dictionary = Dictionary()
-        for word in "abcdefgh":
-            self.source_dictionary.add_symbol(word)
-        self.image_feature_size = image_feature_size
-        self.cfg = Namespace(image_features="features/some")
-
-
-def build(arch: str, task: Task | None = None, **flags: object) -> torch.nn.Module:
-    torch.manual_seed(1)
-    sizes = {"encoder_layers": 1, "decoder_layers": 1, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 16}
-    args = Namespace(arch=arch, **{**sizes, "encoder_attention_heads": 2, "decoder_attention_heads": 2, **flags})
-    ARCH_CONFIG_REGISTRY[arch](args)
-    return ARCH_MODEL_REGISTRY[arch].build_model(args, task or Task())
 
 
 def batch(images: int = 3, regions: int = 2) -> dict[str, object]:
@@ -136,7 +114,7 @@ def test_flags_reach_their_modules():
 
 
 def test_model_refuses_to_be_built_without_images_or_for_another_size():
-    with pytest.raises(InputError, match=r"visual_aware_transformer needs images.*--arch transformer"):
+    with pytest.raises(InputError, match=r"visual_aware_transformer needs images.*--arch text_only_transformer\.$"):
         build("visual_aware_transformer", Task(0))
     with pytest.raises(InputError, match="image features of size 9, but features/some has size 6"):
         build("visual_aware_transformer", visual_feature_size=9)

@@ -1,0 +1,203 @@
+"""fairseq and this package meet in any order; alone, neither loads the other.
+
+Every test runs in fresh processes, since what is imported when is what they are about.
+"""
+
+import os
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from conftest import run_command, run_python
+
+IMPORT_ALL = """
+import importlib, sys
+from pathlib import Path
+import visual_grounding
+
+NEED_FAIRSEQ = {"tasks", "models", "criterions", "data"}
+root = Path(visual_grounding.__file__).parent
+files = [path.relative_to(root.parent).with_suffix("").parts for path in sorted(root.rglob("*.py"))]
+names = [".".join(parts).removesuffix(".__init__") for parts in files if parts[1] not in NEED_FAIRSEQ]
+for name in names:
+    importlib.import_module(name)
+    assert "fairseq" not in sys.modules, f"{name} imports fairseq"
+    rooms = {loaded.split(".")[1] for loaded in sys.modules if loaded.startswith("visual_grounding.")}
+    assert not NEED_FAIRSEQ & rooms, f"{name} imports {NEED_FAIRSEQ & rooms}"
+print(len(names))
+"""
+
+# What must hold in the end: every name is registered, and a command line is parsed, with --user-dir and without it.
+PARSE = """
+import sys
+from fairseq import options
+
+def parse(*more):
+    sys.argv = ["train", "bin", "--task", "grounded_translation", "--arch", "visual_aware_transformer_tiny"]
+    sys.argv += ["--image-features", "f", *more]  # from here fairseq takes --user-dir
+    args = options.parse_args_and_arch(options.get_training_parser())
+    assert (args.task, args.image_features) == ("grounded_translation", "f")
+"""
+REGISTERED = """
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
+assert {"grounded_translation", "image_text_matching"} <= set(TASK_REGISTRY), sorted(TASK_REGISTRY)
+assert {"visual_aware_transformer", "visual_semantic_embedding"} <= set(MODEL_REGISTRY), sorted(MODEL_REGISTRY)
+assert {"visual_aware_transformer_tiny", "gated_fusion_transformer"} <= set(ARCH_MODEL_REGISTRY)
+assert "hardest_negative_triplet" in CRITERION_REGISTRY, sorted(CRITERION_REGISTRY)
+"""
+PARSES = REGISTERED + PARSE + "parse()\n"
+USER_DIR_TOO = "parse('--user-dir', USER_DIR)\n"
+LIGHT = "import sys; assert not {'fairseq', 'torch', 'numpy'} & set(sys.modules)\n"
+INSTALLED = "import importlib.util; assert importlib.util.find_spec('fairseq').loader.get_code('fairseq')\n"
+ORDERS = {
+    "plugin, fairseq": f"import visual_grounding\n{LIGHT}import fairseq\n{PARSES}{USER_DIR_TOO}",
+    "fairseq, plugin": f"import fairseq, visual_grounding\n{PARSES}{USER_DIR_TOO}",
+    "a room, a part of fairseq": f"import visual_grounding.retrieval.index, fairseq.tasks\n{PARSES}{USER_DIR_TOO}",
+    "asked whether fairseq is installed": f"import visual_grounding\n{2 * INSTALLED}{LIGHT}import fairseq\n{PARSES}",
+    "user-dir alone": f"{PARSE}assert 'visual_grounding' not in sys.modules\n{USER_DIR_TOO}{PARSES}",
+    "user-dir, plugin": f"{PARSE}{USER_DIR_TOO}import visual_grounding\n{PARSES}{USER_DIR_TOO}",
+    "tasks": f"import visual_grounding.tasks\n{PARSES}{USER_DIR_TOO}",
+    "models": f"import visual_grounding.models\n{PARSES}",
+    "criterions": f"import visual_grounding.criterions\n{PARSES}",
+    "a file of data": f"import visual_grounding.data.visual_context\n{PARSES}",
+}
+
+SPAWNED = """
+import multiprocessing, sys
+import visual_grounding
+from visual_grounding.images.files import ImageFiles
+
+def names(images=None):
+    before = "fairseq" in sys.modules
+    from fairseq.tasks import TASK_REGISTRY
+    return before, "grounded_translation" in TASK_REGISTRY
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.apply(names, (ImageFiles([], []),)), "fairseq" in sys.modules)
+"""
+
+
+def run_script(script: str, *arguments: object, user_dir: str = "") -> subprocess.CompletedProcess[str]:
+    script = f"USER_DIR = {user_dir!r}\n{script}"
+    return subprocess.run([sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_no_room_imports_fairseq_but_tasks_models_criterions_and_data() -> None:
+    done = run_script(IMPORT_ALL)
+    assert done.returncode == 0, done.stderr.splitlines()[-1]
+    assert int(done.stdout) > 100
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_names_are_registered_and_user_dir_works(order: str, user_dir: str) -> None:
+    done = run_script(ORDERS[order], user_dir=user_dir)
+    assert done.returncode == 0, done.stderr
+
+
+def test_names_are_registered_in_a_spawned_process(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(SPAWNED)
+    done = subprocess.run([sys.executable, tmp_path / "program.py"], capture_output=True, text=True)
+    assert done.stdout == "(False, True) False\n", done.stderr
+
+
+def test_import_of_fairseq_after_the_package_leaves_logging_and_the_import_system_alone() -> None:
+    script = """
+    import logging, sys
+    import visual_grounding
+    armed, root = len(sys.meta_path), logging.getLogger()
+    before = root.level, list(root.handlers)
+    import fairseq
+    assert (root.level, root.handlers) == before
+    assert len(sys.meta_path) == armed - 1 and type(fairseq.__spec__.loader).__name__ == "SourceFileLoader"
+    """
+    done = run_script(textwrap.dedent(script))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_import_of_fairseq_that_fails_is_registered_when_it_is_repeated(tmp_path: Path) -> None:
+    (tmp_path / "hydra.py").write_text("raise ImportError('not today')\n")
+    script = f"""
+    import sys
+    import visual_grounding
+    sys.path.insert(0, {str(tmp_path)!r})
+    try:
+        import fairseq
+    except ImportError as error:
+        assert str(error) == "not today", error
+    sys.path.remove({str(tmp_path)!r})
+    for name in [name for name in sys.modules if name.split(".")[0] == "fairseq"]:
+        del sys.modules[name]
+    import fairseq
+    """
+    done = run_script(textwrap.dedent(script) + PARSES)
+    assert done.returncode == 0, done.stderr
+
+
+def command_lines(folder: Path, user_dir: str) -> dict[str, list[object]]:
+    """For each of fairseq's commands: flags that only work, or only fail as they should, where we are registered."""
+    ours = ["--user-dir", user_dir, "--task", "grounded_translation"]
+    missing = [folder / "bin", *ours, "--path", folder / "missing.pt", "--batch-size", 1, "--cpu"]
+    images = ["--image-features", folder / "missing", "--image-ids", folder / "missing"]
+    arch = ["--arch", "visual_aware_transformer_tiny", "--cpu"]
+    yaml = f"""
+    common: {{user_dir: {user_dir}, cpu: true}}
+    task: {{_name: grounded_translation, data: {folder / "bin"}, image_features: missing, image_ids: missing}}
+    model: {{_name: visual_aware_transformer}}
+    criterion: {{_name: cross_entropy}}
+    optimizer: {{_name: adam}}
+    dataset: {{batch_size: 2}}
+    """
+    (folder / "conf").mkdir(exist_ok=True)
+    (folder / "conf/tiny.yaml").write_text(textwrap.dedent(yaml))
+    return {
+        "train": [folder / "bin", *ours, *images, *arch, "--batch-size", 2, "--save-dir", folder / "checkpoints"],
+        "generate": missing,
+        "validate": missing,
+        "interactive": missing,
+        "eval_lm": missing,
+        "preprocess": [
+            *ours, "-s", "en", "-t", "de", "--trainpref", folder / "text/train", "--destdir", folder / "made"
+        ],
+        "score": ["--sys", folder / "text/test.de", "--ref", folder / "text/test.de"],
+        "hydra_train": ["--config-dir", folder / "conf", "--config-name", "tiny", f"hydra.run.dir={folder}/run"],
+    }  # fmt: skip
+
+
+ENDS = {  # exit status, and what is said on either stream
+    "train": (2, "missing should hold a feature store, but there is no"),
+    **dict.fromkeys(["generate", "validate", "interactive", "eval_lm"], (2, "missing.pt, but there is no such file.")),
+    "preprocess": (0, "Wrote preprocessed data to"),
+    "score": (0, "BLEU4 = 100.00"),
+    "hydra_train": (1, "missing should hold a feature store, but there is no"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["console script", "module"])
+def test_user_dir_works_in_all_of_fairseqs_commands(
+    tiny_translation: Path, user_dir: str, tmp_path: Path, how: str
+) -> None:
+    for name in ("bin", "text"):
+        (tmp_path / name).symlink_to(tiny_translation / name)
+    lines = command_lines(tmp_path, user_dir)
+
+    def run(name: str) -> subprocess.CompletedProcess[str]:
+        if how == "module":
+            return run_python(f"fairseq_cli.{name}", *lines[name], cwd=tmp_path)
+        return run_command(f"fairseq-{name.replace('_', '-')}", *lines[name], cwd=tmp_path)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        ended = dict(zip(lines, pool.map(run, lines)))
+    for name, done in ended.items():
+        status, said = ENDS[name]
+        assert said in done.stdout + done.stderr, (name, done.stdout, done.stderr)
+        assert done.returncode == status, (name, done.stderr)
+        if status == 2:
+            assert done.stderr.splitlines()[-1].startswith("error: ") and "Traceback" not in done.stderr, done.stderr
+    assert len(ended) == 8

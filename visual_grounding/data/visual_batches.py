@@ -1,0 +1,171 @@
+"""Text batches with images beside them: the one place where a fairseq dataset meets a feature store."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+from torch import Tensor
+
+from ..features.pixels import PixelSource
+from ..retrieval.image_ids import NO_IMAGE
+from .complete_batches import CompleteBatches
+
+
+class ImageChoice(Protocol):
+    """Which images go with the items of a batch. It is asked in the data loader's worker.
+
+    Attributes:
+        changes: whether an item may get other images in another epoch.
+    """
+
+    changes: bool
+
+    def rows(self, places: np.ndarray, samples: list[Any], epoch: int) -> np.ndarray:
+        """Rows of a store.
+
+        Args:
+            places: (B,) the dataset index of each row of the batch.
+            samples: the items of the batch, in the order in which the dataset gave them: not that of `places`.
+            epoch: counted from 1.
+
+        Shapes:
+            returns: (B, N), −1 = none
+        """
+
+
+class TabledImages:
+    """Images that are known beforehand: a table of image ids, the same in every epoch.
+
+    Args:
+        ids: (S, N), row s for item s; −1 = none.
+    """
+
+    changes = False
+
+    def __init__(self, ids: np.ndarray) -> None:
+        self.ids = ids
+
+    def rows(self, places: np.ndarray, samples: list[Any], epoch: int) -> np.ndarray:
+        """Rows of the table.
+
+        Shapes:
+            places: (B,)
+            returns: (B, N)
+        """
+        return np.asarray(self.ids[places])
+
+
+class FoundImages:
+    """Images that a finder finds for the text of each item as it is now: masked anew in every epoch, for instance.
+
+    Args:
+        finder: anything with `find(lines, excluded)` whose result has `ids` (B, N).
+        line_of: the text of an item, as the finder reads it; items have their dataset index as `sample["id"]`.
+        excluded: (S,) for each item the row that it must not get, −1 for none.
+    """
+
+    changes = True
+
+    def __init__(self, finder: Any, line_of: Callable[[Any], str], excluded: np.ndarray | None = None) -> None:
+        self.finder = finder
+        self.line_of = line_of
+        self.excluded = excluded
+
+    def rows(self, places: np.ndarray, samples: list[Any], epoch: int) -> np.ndarray:
+        """What is found for the items of the batch, in the order of `places`.
+
+        Shapes:
+            places: (B,)
+            returns: (B, N)
+        """
+        lines = {int(sample["id"]): self.line_of(sample) for sample in samples}
+        excluded = None if self.excluded is None else self.excluded[places]
+        return np.asarray(self.finder.find([lines[place] for place in places.tolist()], excluded).ids)
+
+
+class VisualContextDataset(CompleteBatches):
+    """Adds `net_input["visual"]` to every batch of a text dataset.
+
+    Only the rows of a batch are read, when it is collated, so the cost doesn't grow with the collection.
+
+    Batch keys (see the letters in `visual_grounding`):
+        features: (B, N, R, F) float16; or from a `PixelSource`, with R = 1, pixels: (B, N, H, W, 3) uint8
+        padding_mask: (B, N, R) bool, True = absent
+        boxes (B, N, R, 4), labels, attributes, scores (B, N, R): those that the store has
+
+    Args:
+        dataset: any fairseq dataset whose batches have `id` (the dataset index of each row) and `net_input`.
+        store: the images: a `FeatureStore`, or a `PixelSource` with the pictures themselves.
+        choice: which of them go with each item.
+        framing_seed: of the random parts of pictures that are shown, new ones every epoch; None for the whole picture.
+
+    Raises:
+        InputError: when a batch needs a row outside the store, or finds NaN in it.
+    """
+
+    def __init__(
+        self,
+        dataset: FairseqDataset,
+        store: Any,
+        choice: ImageChoice,
+        framing_seed: int | None = None,
+    ) -> None:
+        super().__init__(dataset)
+        self.store = store
+        self.choice = choice
+        self.framing_seed = framing_seed
+        self.epoch = 1
+
+    def set_epoch(self, epoch: int) -> None:
+        """fairseq says which epoch begins."""
+        super().set_epoch(epoch)
+        self.epoch = epoch
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self) -> bool:
+        """False where images change: fairseq would keep the workers, which don't hear that another epoch begins."""
+        changes = self.choice.changes or self.framing_seed is not None
+        return not changes and super().can_reuse_epoch_itr_across_epochs
+
+    def collater(self, samples: list[Any], **kwargs: Any) -> dict[str, Any]:
+        """Collate the text, then look up the images in the order that its collater chose."""
+        batch = self.dataset.collater(samples, **kwargs)
+        if batch:
+            places = batch["id"].numpy()
+            batch["net_input"]["visual"] = self._visual(places, self.choice.rows(places, samples, self.epoch))
+        return batch
+
+    def _visual(self, places: np.ndarray, rows: np.ndarray) -> dict[str, Tensor]:
+        """The images of a batch.
+
+        Shapes:
+            places: (B,);  rows: (B, N)
+            returns: as the class's batch keys
+        """
+        if isinstance(self.store, PixelSource):
+            return self._pixels(self.store, places, rows)
+        features, padding_mask = self.store.gather(rows)
+        arrays = {"features": features, "padding_mask": padding_mask, **self.store.gather_columns(rows)}
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+    def _pixels(self, source: PixelSource, places: np.ndarray, rows: np.ndarray) -> dict[str, Tensor]:
+        """Pictures of a batch, framed by a seed of their own, so alike in any batch.
+
+        Shapes:
+            places: (B,);  rows: (B, N)
+            returns: pixels (B, N, H, W, 3), padding_mask (B, N, 1)
+        """
+        sentence, number = np.nonzero(rows != NO_IMAGE)  # (P,) each: the pictures that are there
+        draws = None
+        if self.framing_seed is not None:
+            places = places[sentence]
+            # A sentence's first picture is framed as where it has one alone.
+            seeds = [[self.framing_seed, self.epoch, place, *([n] if n else [])] for place, n in zip(places, number)]
+            draws = [np.random.default_rng(seed) for seed in seeds]
+        found, absent = source.gather(rows[sentence, number], draws)  # (P, H, W, 3), (P, 1)
+        pixels = np.zeros((*rows.shape, *found.shape[1:]), dtype=np.uint8)
+        padding_mask = np.ones((*rows.shape, 1), dtype=bool)
+        pixels[sentence, number], padding_mask[sentence, number] = found, absent
+        return {"pixels": torch.from_numpy(pixels), "padding_mask": torch.from_numpy(padding_mask)}

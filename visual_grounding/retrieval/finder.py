@@ -1,0 +1,359 @@
+"""The seam between text and images: a finder finds images for lines of text.
+
+`visual-grounding retrieve` writes what it finds as a table of image ids, by one loop for every method;
+`fairseq-interactive` asks it line by line; a data loader's worker asks it with text as it was masked. A new way of
+finding is a class derived from `Finder`, in one file: one of `METHODS`, or anywhere, named as `package.module:Name` or
+by an entry point of the group `visual_grounding.finders`.
+"""
+
+import argparse
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
+
+import numpy as np
+
+from ..errors import InputError
+from ..extensions import is_extension, load_extension
+from ..features.store import FeatureStore
+from ..storage.artefact import open_array
+from ..storage.ranks import this_rank
+from ..storage.shards import ShardedArtefact
+from ..storage.signature import signature
+from ..text.lines import sha256_of_lines
+from .exclusion import Collection, rows_to_exclude
+from .image_ids import IMAGE_IDS, NO_IMAGE, ImageIds
+
+METHODS = {"dense": "DenseFinder", "keyword": "KeywordFinder", "paired": "PairedFinder"}  # module -> class in it
+IMAGES_PER_SENTENCE = 8  # VA §3.2
+SENTENCES_PER_SHARD = 8192
+
+Flags = argparse.ArgumentParser | argparse._ArgumentGroup  # what flags are added to
+
+
+class Found(NamedTuple):
+    """Images of some lines.
+
+    Shapes:
+        ids: (L, N) int32, rows of the collection, best first, −1 = none
+        scores: (L, N) float32, what the method ranks by, 0 where there is no image
+        counts: what there is to say about these lines, e.g. how many were empty
+    """
+
+    ids: np.ndarray
+    scores: np.ndarray
+    counts: dict[str, int]
+
+
+class Conclusion(NamedTuple):
+    """What a method says about a whole table.
+
+    Attributes:
+        counts: the sums of `Found.counts`, and whatever else there is to count.
+        measured: fractions, such as the recall of an approximate search; they stand in the table's signature, too.
+    """
+
+    counts: dict[str, int]
+    measured: dict[str, float]
+
+
+class Finder(ABC):
+    """A way of finding images for lines; `search` is what each brings.
+
+    It may be pickled, or copied by fork, into a data loader's worker: whatever is open is opened again there.
+
+    Attributes:
+        method: as on the command line; `package.module:Name` where a class doesn't give itself a name.
+        reads: what its lines are: "text", or "image_keys".
+        excludes: whether a row that must not be found can be named for each line.
+        shard_size: lines between two save points of a table, unless something else is asked for; None for all at once.
+        counts: names in `Found.counts`, beside `empty`.
+        collection: the images; ids are its rows.
+        images_per_sentence: N.
+        plan: JSON-ready; whatever decides what is found, for a given text.
+        seen: what of that a table's signature names.
+    """
+
+    method: ClassVar[str]
+    reads: ClassVar[str] = "text"
+    excludes: ClassVar[bool] = True
+    shard_size: ClassVar[int | None] = SENTENCES_PER_SHARD
+    counts: ClassVar[tuple[str, ...]] = ()
+    collection: Collection
+    images_per_sentence: int
+    plan: dict[str, Any]
+    seen: dict[str, object]
+
+    def __init_subclass__(cls) -> None:
+        if "method" not in cls.__dict__:
+            cls.method = f"{cls.__module__}:{cls.__qualname__}"
+
+    @classmethod
+    def add_arguments(cls, parser: Flags) -> None:
+        """Flags of this method; none, unless it brings some."""
+        return
+
+    @classmethod
+    @abstractmethod
+    def from_arguments(cls, args: argparse.Namespace) -> Self:
+        """Open a finder with the flags that `add_arguments` added.
+
+        Raises:
+            InputError: what they name isn't there, or doesn't belong together.
+        """
+
+    @abstractmethod
+    def search(self, lines: list[str], empty: np.ndarray, excluded: np.ndarray | None) -> Found:
+        """Images of each line; `find` takes care of empty lines, which may get any here.
+
+        Args:
+            lines: of text.
+            empty: lines that say nothing; a method may mark more of them, which it can make nothing of.
+            excluded: a row that each line must not get, −1 for none.
+
+        Shapes:
+            empty: (L,) bool;  excluded: (L,)
+        """
+
+    def find(self, lines: Sequence[str], excluded: np.ndarray | None = None) -> Found:
+        """Images of each line, best first; an empty line gets none.
+
+        Args:
+            lines: of text.
+            excluded: a row that each line must not get, −1 for none.
+
+        Shapes:
+            excluded: (L,)
+
+        Raises:
+            InputError: as `check_lines`, or rows are excluded, but this method can't do that.
+        """
+        self.check_excludes(excluded is not None)
+        lines = list(lines)
+        self.check_lines(lines)
+        empty = self.are_empty(lines)
+        ids, scores, counts = self.search(lines, empty, excluded)
+        ids, scores = ids.astype(np.int32), scores.astype(np.float32)
+        ids[empty], scores[empty] = NO_IMAGE, 0
+        return Found(ids, scores, {"empty": int(empty.sum()), **counts})
+
+    def check_lines(self, lines: list[str]) -> None:  # noqa: B027 - a method may take any
+        """Refuse lines, if there is something to refuse, before anything is written.
+
+        Raises:
+            InputError: there is.
+        """
+
+    def are_empty(self, lines: list[str]) -> np.ndarray:
+        """Which lines say nothing.
+
+        Shapes:
+            returns: (L,) bool
+        """
+        return np.array([not line.strip() for line in lines], dtype=bool)
+
+    def working_in(self, folder: Path) -> AbstractContextManager[None]:
+        """While many lines are searched: a place for files, which the method makes and removes if it needs it."""
+        return nullcontext()
+
+    def conclude(
+        self, counts: dict[str, int], lines: list[str], ids: np.ndarray, excluded: np.ndarray | None
+    ) -> Conclusion:
+        """Look at a whole table before it is published.
+
+        Shapes:
+            ids: (S, N);  excluded: (S,)
+        """
+        return Conclusion(counts, {})
+
+    def warnings(self, counts: Mapping[str, int], lines: int) -> Iterator[str]:
+        """What a person should know about the counts of so many lines."""
+        yield from share(counts["empty"], lines, "are empty; they have no image.")
+
+    def check_excludes(self, asked: bool) -> None:
+        """Refuse rows to exclude where that means nothing.
+
+        Raises:
+            InputError: it does.
+        """
+        if asked and not self.excludes:
+            raise InputError(f"method {self.method} can't exclude images: it takes what is paired. Leave that out.")
+
+    def check_store(self, store: FeatureStore) -> None:
+        """Refuse features of other images than those that are found.
+
+        Raises:
+            InputError: their keys differ.
+        """
+        if self.collection.keys_sha256 != store.keys_sha256:
+            raise InputError(
+                f"images are found in {self.collection.folder}, but feature store {store.folder} was made from "
+                f"a different collection: keys sha256 {self.collection.keys_sha256[:8]}… ≠ {store.keys_sha256[:8]}…. "
+                "Give the features of the images that are found, or find images among those of this store."
+            )
+
+
+def add_images_per_sentence(parser: Flags) -> None:
+    """The flag of N, for methods that leave it open."""
+    parser.add_argument(
+        "-n",
+        "--images-per-sentence",
+        type=int,
+        default=IMAGES_PER_SENTENCE,
+        metavar="N",
+        help="(default: %(default)s)",
+    )
+
+
+def share(count: int, total: int, what: str, of: str = "sentences") -> Iterator[str]:
+    """One warning where there is something to count, else none.
+
+    >>> list(share(1, 3, "are empty.")), list(share(0, 3, "are empty."))
+    (['1 of 3 sentences (33.3%) are empty.'], [])
+    """
+    if count:
+        yield f"{count} of {total} {of} ({count / total:.1%}) {what}"
+
+
+def find_class(method: str) -> type[Finder]:
+    """The class behind a method's name, or behind `package.module:Name`, or an entry point.
+
+    Raises:
+        InputError: there is none.
+    """
+    if method in METHODS:
+        return getattr(import_module(f".{method}", __package__), METHODS[method])
+    if not is_extension(method, "finders"):
+        raise InputError(
+            f"the method should be one of {', '.join(METHODS)}, or package.module:Name of a finder, but is {method!r}."
+        )
+    found = load_extension(method, "finders", "method")
+    if not (isinstance(found, type) and issubclass(found, Finder)):
+        raise InputError(f"{method} should be a class derived from {Finder.__module__}.Finder, but is {found!r:.80}.")
+    return found
+
+
+class _Words(argparse.ArgumentParser):
+    """A parser whose mistakes are `InputError`s."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{self.prog}: {message}.")
+
+
+def open_finder(words: str | Sequence[str], device: str | None = None) -> Finder:
+    """A finder by the flags that `visual-grounding retrieve --method` takes.
+
+        open_finder("dense --retriever retriever --index index -n 8")
+        open_finder("keyword --captions captions.tsv --image-features features/f30k")
+
+    Args:
+        words: the method and its flags.
+        device: where to compute, unless the flags say it.
+
+    Raises:
+        InputError: there is no such method, flags are missing or unknown, or what they name isn't sound.
+    """
+    words = shlex.split(words) if isinstance(words, str) else list(words)
+    if not words:
+        raise InputError(f"a finder should be a method ({', '.join(METHODS)}) and its flags, but is empty.")
+    chosen = find_class(words[0])
+    parser = _Words(prog=f"finder {words[0]!r}", add_help=False)
+    chosen.add_arguments(parser)
+    args = parser.parse_args(words[1:])
+    if device is not None and getattr(args, "device", device) is None:
+        args.device = device
+    return chosen.from_arguments(args)
+
+
+def write_image_ids(
+    finder: Finder,
+    lines: list[str],
+    out: Path,
+    exclude_keys: list[str] | None = None,
+    shard_size: int | None = None,
+    text: list[str] | None = None,
+) -> dict[str, int]:
+    """Write what a finder finds for each line as a table; continues where it was interrupted.
+
+    Args:
+        finder: finds the images.
+        lines: one row each.
+        out: the table to make.
+        exclude_keys: for each line the image that must not be found, e.g. its own; empty for none.
+        shard_size: lines between two save points (default: the finder's).
+        text: the sentences, where the lines are something else.
+
+    Returns:
+        counts: the finder's, and with `exclude_keys` the `unknown_excluded` ones that the collection doesn't have.
+
+    Raises:
+        InputError: lines, text and keys don't belong together, or `out` holds something else.
+    """
+    shard_size = finder.shard_size if shard_size is None else shard_size
+    if shard_size is not None and shard_size < 1:
+        raise InputError(f"a shard should have at least 1 sentence, but has {shard_size}.")
+    finder.check_excludes(exclude_keys is not None)
+    if text is not None and len(text) != len(lines):
+        raise InputError(
+            f"there should be one image key for each of the {len(text)} sentences of the text, but there are "
+            f"{len(lines)}."
+        )
+    finder.check_lines(lines)
+    collection, count = finder.collection, finder.images_per_sentence
+    excluded = None if exclude_keys is None else rows_to_exclude(collection, exclude_keys, len(lines))
+    digests = {"text_sha256": None if text is None else sha256_of_lines(text)}
+    digests[f"{finder.reads}_sha256"] = sha256_of_lines(lines)
+    plan: dict[str, Any] = {
+        **finder.plan,
+        "method": finder.method,
+        "keys_sha256": collection.keys_sha256,
+        **digests,
+    }
+    if finder.excludes:
+        plan["exclude_sha256"] = None if exclude_keys is None else sha256_of_lines(exclude_keys)
+    arrays: dict[str, tuple[tuple[int, ...], str]] = {"ids": ((count,), "int32"), "scores": ((count,), "float16")}
+    artefact = ShardedArtefact(out, IMAGE_IDS, plan, len(lines), shard_size or max(1, len(lines)), arrays)
+    if artefact.finished:
+        return ImageIds(out).counts
+    with finder.working_in(artefact.partial / f"scratch-{this_rank().number}"):
+        for shard in artefact.missing():
+            rows = None if excluded is None else excluded[shard.start : shard.stop]
+            found = finder.find(lines[shard.start : shard.stop], rows)
+            artefact.write(shard, {"ids": found.ids, "scores": found.scores}, found.counts)
+        counts = _sum_of_counts(finder, artefact)  # waits for other ranks
+        conclusion = Conclusion(counts, {})
+        if this_rank().leads:
+            ids = open_array(artefact.files / "ids.npy", (len(lines), count), "int32")
+            conclusion = finder.conclude(counts, lines, ids, excluded)
+    counts = dict(conclusion.counts)
+    seen = {**finder.seen, **{name: f"{value:.4f}" for name, value in conclusion.measured.items()}}
+    how: dict[str, object] = {}
+    if excluded is not None and exclude_keys is not None:
+        pairs = zip(exclude_keys, excluded)
+        counts["unknown_excluded"] = sum(bool(key) and int(row) == NO_IMAGE for key, row in pairs)
+    if finder.excludes:
+        how["exclude"] = "no" if exclude_keys is None else "paired"
+    artefact.publish(
+        {
+            "sentences": len(lines),
+            "images_per_sentence": count,
+            "keys_sha256": collection.keys_sha256,
+            "text_sha256": digests["text_sha256"],
+            "counts": counts,
+            **conclusion.measured,
+            "signature": signature(
+                "retrieve", method=finder.method, n=count, **seen, keys=collection.keys_sha256[:8], **how
+            ),
+        }
+    )
+    return ImageIds(out).counts
+
+
+def _sum_of_counts(finder: Finder, artefact: ShardedArtefact) -> dict[str, int]:
+    """Of all shards; where a shard was written before a count was thought of, it counts 0."""
+    notes = artefact.notes(empty=int, **dict.fromkeys(finder.counts, int | None))
+    return {name: sum(note.get(name) or 0 for note in notes) for name in ("empty", *finder.counts)}
