@@ -57,20 +57,37 @@ def write_lines(path: Path, lines: list[str]) -> Path:
     return path
 
 
+def extract(folder: Path, device: str, networks: dict[str, tuple[object, ...]]) -> list[np.ndarray]:
+    """Stores of some networks; batches of 3 leave a rest."""
+    photos = write_photos(folder / "photos", 4)
+    for name, flags in networks.items():
+        command("extract", "--images", photos, *flags, "--device", device, "--batch-size", 3, "--out", folder / name)
+    return arrays_of(*(folder / name for name in networks))
+
+
 @chain
 def extraction(folder: Path, device: str) -> list[np.ndarray]:
-    """Networks of each library, in both precisions; batches of 3 leave a rest."""
-    photos, stores = write_photos(folder / "photos", 4), []
-    for name, flags in {
+    """Networks of each library, and a dry run."""
+    networks = {
         "scattering": ("--backbone", "scattering", "--pool", "grid", "--grid", 2),
         "mean": ("--backbone", "resnet18", "--weights", "none", "--image-size", 64),
-        "half": ("--backbone", "timm:test_resnet", "--weights", "none", "--precision", "bfloat16", "--pool", "max"),
         "own": ("--backbone", "timm:test_vit", "--weights", "none", "--pool", "own"),
-    }.items():
-        stores.append(folder / name)
-        command("extract", "--images", photos, *flags, "--device", device, "--batch-size", 3, "--out", stores[-1])
-    command("extract", "--images", photos, "--backbone", "scattering", "--device", device, "--dry-run", "--out", "no")
-    return arrays_of(*stores)
+    }
+    stores = extract(folder, device, networks)
+    command("extract", "--images", folder / "photos", "--backbone", "scattering", "--device", device, "--dry-run",
+            "--out", folder / "no")  # fmt: skip
+    return stores
+
+
+@chain
+def extraction_in_half_precision(folder: Path, device: str) -> list[np.ndarray]:
+    """Where autocast decides what is halved."""
+    half = ("--precision", "bfloat16")
+    networks = {
+        "scattering": ("--backbone", "scattering", *half),
+        "max": ("--backbone", "timm:test_resnet", "--weights", "none", "--pool", "max", *half),
+    }
+    return extract(folder, device, networks)
 
 
 def index_and_retrieve(folder: Path, device: str, retriever: Path, store: Path, text: Path) -> list[np.ndarray]:

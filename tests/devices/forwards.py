@@ -228,27 +228,27 @@ def triplet_loss(dtype: torch.dtype) -> Any:
 class Pairs(nn.Module):
     """A model that returns what it is given."""
 
-    def forward(self, text: Tensor, images: Tensor, feature_padding_mask: Tensor) -> tuple[Tensor, Tensor]:
-        """text (B, D), images (B, D), feature_padding_mask (B, 1) -> the first two."""
+    def forward(self, text: Tensor, images: Tensor, visual: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """text (B, D), images (B, D), the batch's images -> the first two."""
         return text, images
 
 
 @forward
 def triplet_criterion(dtype: torch.dtype) -> Any:
     """Four pairs, one without its image."""
-    pair = {
-        name: normalize(numbers(4, 8, dtype=dtype, seed=seed), dim=1) for seed, name in enumerate(("text", "images"))
-    }
-    sample = {"net_input": {**pair, "feature_padding_mask": absent([0], [0], [1], [0])}, "ntokens": 9, "nsentences": 4}
+    text, images = (normalize(numbers(4, 8, dtype=dtype, seed=seed), dim=1) for seed in (0, 1))
+    visual = {"padding_mask": absent([0], [0], [1], [0]).unsqueeze(1)}
+    sample = {"net_input": {"text": text, "images": images, "visual": visual}, "ntokens": 9, "nsentences": 4}
     sample["image_rows"] = torch.tensor([0, 0, 1, 2])
     return HardestNegativeTripletCriterion(None, 0.2, "both")(Pairs(), sample)[0]
 
 
 @forward
 def visual_semantic_embedding(dtype: torch.dtype) -> Any:
-    """The model that fairseq trains."""
-    model = VisualSemanticEmbeddingModel(joint_embedding("sru", "linear", dtype))
-    return model(*tokens(), *pictures("linear", dtype))
+    """The model that fairseq trains, on features and with a network of its own."""
+    features, mask = pictures("linear", torch.float16)
+    visual = {"features": features.unsqueeze(1), "padding_mask": mask.unsqueeze(1)}
+    return VisualSemanticEmbeddingModel(joint_embedding("sru", "linear", dtype))(*tokens(), visual)
 
 
 # --- translation: B = 2, T = 4, N = 3, R = 2, F = 6, D = 16 --------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Nothing that computes with tensors is added without a run on a device: what no run reaches is listed here, or fails."""
+"""Nothing that computes with tensors is added without a run on a device: what none reaches is listed here, or fails."""
 
 from types import CodeType, ModuleType
 
