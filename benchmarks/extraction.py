@@ -19,7 +19,9 @@ from pairs import alternate, exit_status, machine, verdict
 from PIL import Image
 
 from visual_grounding.features.backbones import load_backbone
-from visual_grounding.features.extraction import MEAN, extract
+from visual_grounding.features.computation import Computation
+from visual_grounding.features.extraction import extract
+from visual_grounding.features.map_extractor import MEAN, MapExtractor
 from visual_grounding.images.sources import open_images
 
 
@@ -69,8 +71,8 @@ def main() -> int:
 
         def whole() -> None:
             shutil.rmtree(folder / "store", ignore_errors=True)
-            extract(images, backbone, folder / "store", device=args.device, batch_size=args.batch_size,
-                    workers=args.workers)  # fmt: skip
+            extractor = MapExtractor(backbone, MEAN, Computation(device))
+            extract(images, extractor, folder / "store", args.batch_size, workers=args.workers)
 
         found = alternate(whole, forward, args.pairs)
     print(f"extract against the forward pass of {args.backbone}, {count} photos on {device.type}: {found}")

@@ -5,7 +5,15 @@ class InputError(ValueError):
     """What must hold, the expected value and its origin, the actual value, the place, the next command.
 
     The command line, and fairseq's commands running this plugin, print the message alone and exit with status 2.
+
+    Args:
+        message: speaks of things ("the batch size should be …"), since the rooms below the command line know no flags.
+        choices: the arguments that it is about, such as "batch_size"; the command line adds their flags.
     """
+
+    def __init__(self, message: str, *choices: str) -> None:
+        super().__init__(message)
+        self.choices = choices
 
 
 def first_line(error: BaseException) -> str:
@@ -21,4 +29,4 @@ def check_at_least_one(**counts: int) -> None:
     """
     for name, value in counts.items():
         if value < 1:
-            raise InputError(f"{name.replace('_', ' ')} should be at least 1, but is {value}.")
+            raise InputError(f"{name.replace('_', ' ')} should be at least 1, but is {value}.", name)

@@ -150,10 +150,11 @@ def test_partial_output(world, capsys):
 
 def test_too_little_disk_for_the_next_step(world, capsys):
     status, output = doctor(world, capsys, "--next", "extract", "--out", world / "new", "--values-per-image", 10**17)
-    assert status == 2 and "`extract` needs about 1632.0 PB at" in output and "too little" in output
+    assert status == 2 and "`extract` needs about 1449.5 PiB at" in output and "too little" in output
     assert not (world / "new").exists() and not (world / "new.partial").exists()
-    for step, size in (("extract", "33.4 kB"), ("index", "261 B"), ("retrieve", "1.5 kB")):  # by hand, with 2 % more:
-        # 8 x 2048 x 2 = 32768; 8 x 8 x 4 = 256; 31 x 8 x 6 = 1488
+    for step, size in (("extract", "32.8 KiB"), ("index", "392 bytes"), ("retrieve", "1.7 KiB")):
+        # by hand, each array with a header of 128 bytes, and 2 % more:
+        # 8 x 2048 x 2 + 128 = 32896; 8 x 8 x 4 + 128 = 384; 31 x 8 x (4 + 2) + 2 x 128 = 1744
         status, output = doctor(world, capsys, "--next", step, "--out", world / "new")
         assert status == 0 and f"`{step}` needs about {size} at {world / 'new'}" in output
 
@@ -239,7 +240,7 @@ def test_doctor_refuses_flags_that_say_too_little(capsys, flags, message):
 def test_folders_without_a_name_of_their_own(world, capsys, monkeypatch):
     monkeypatch.chdir(world / "photos")
     status, output = doctor(world, capsys, "--images", ".", "--next", "extract", "--out", "..")
-    assert status == 0 and "ok     .: 8 pictures" in output and "`extract` needs about 33.4 kB at .." in output
+    assert status == 0 and "ok     .: 8 pictures" in output and "`extract` needs about 32.8 KiB at .." in output
     monkeypatch.chdir(world / "store")
     (world / "store.partial").mkdir()
     assert f"note   {world / 'store.partial'} lies beside" in doctor(world, capsys, "--image-features", ".")[1]

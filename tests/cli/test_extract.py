@@ -1,5 +1,6 @@
 """`visual-grounding extract`: from files to a store, exit status 2 and the message alone where the input is wrong."""
 
+import os
 import re
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import run_command, write_image_ids
+from tests.conftest import REPOSITORY, run_command, write_image_ids
 from tests.images.containers import write_parquet, write_tar, write_zip
 from visual_grounding.cli.main import main
 from visual_grounding.features.store import FeatureStore
@@ -89,18 +90,21 @@ def test_report_shows_images_from_parquet_and_says_why_its_paths_are_no_keys(
     [
         (["--key-column", "id"], "--key-column id is for parquet, but"),
         (["--images", "gone"], "parquet files, but doesn't exist"),
-        (["--backbone", "resnet5000"], "--backbone resnet5000 is unknown. Did you mean"),
+        (["--backbone", "resnet5000"], "backbone resnet5000 is unknown. Did you mean"),
         (
             ["--weights", "gone.pth"],
             "--weights gone.pth should be a state_dict (.pth, .pt, .bin, .safetensors), but doesn't exist",
         ),
         (["--backbone", "timm:resnet5000"], "--backbone timm:resnet5000 is unknown to timm"),
         (["--backbone", "clip:gone/model", "--weights", "gone"], "--weights gone should be a folder with config.json"),
-        (["--precision", "float16"], "--precision float16 needs --device cuda; on cpu give --precision bfloat16"),
-        (["--pool", "own"], "--pool own: resnet18 has no pooling of its own. Give --pool mean."),
-        (["--grid", "2"], "--grid 2 needs --pool grid, but --pool is mean"),
+        (
+            ["--precision", "float16"],
+            "precision float16 needs a CUDA device; on cpu choose bfloat16 or float32. See --precision and --device.",
+        ),
+        (["--pool", "own"], "resnet18 has no pooling of its own. Choose mean, max or grid. See --pool."),
+        (["--grid", "2"], "a grid of 2 needs the pooling grid, but the pooling is mean. See --pool and --grid."),
         (["--device", "cuda:77"], "--device cuda:77 doesn't exist here"),
-        (["--batch-size", "0"], "--batch-size should be 1 or more, but is 0"),
+        (["--batch-size", "0"], "batch size should be at least 1, but is 0. See --batch-size."),
         (["--out", "/proc/store"], "/proc/store.partial can't be written"),
     ],
 )
@@ -156,7 +160,9 @@ def test_extract_strictly_returns_2_and_names_the_first_unreadable_image(
     (images / "1.jpg").write_bytes(b"")
     flags = ["--images", images, "--backbone", "scattering", "--out", tmp_path / "store"]
     assert extract(*flags, "--strict") == 2
-    assert "1.jpg is unreadable (empty file), and --strict allows no such image" in capsys.readouterr().err
+    assert (
+        "1.jpg is unreadable (empty file); strictly, no such image is allowed. See --strict." in capsys.readouterr().err
+    )
     assert extract(*flags) == 0
 
 
@@ -165,3 +171,81 @@ def test_extract_runs_as_a_command(images: Path, tmp_path: Path) -> None:
     done = run_command("visual-grounding", "extract", *flags)
     assert done.returncode == 0, done.stderr
     assert "3 images, 1 region of " in done.stdout
+
+
+OUTSIDE = '''
+from torch import nn
+
+from visual_grounding.features.backbones import Backbone, Preprocessing
+
+
+class Colours(nn.Module):
+    """A map of 2x2 mean colours, which training would spoil."""
+
+    def __init__(self):
+        super().__init__()
+        self.dropout = nn.Dropout(0.9)
+
+    def forward(self, images):
+        return self.dropout(nn.functional.adaptive_avg_pool2d(images, 2))
+
+
+def colours(weights, image_size, seed):
+    side = image_size or 16
+    return Backbone("whatever it calls itself", Colours(), Preprocessing(side, side), f"none-{seed}")
+'''
+
+
+@pytest.mark.parametrize("entry_point", [False, True])
+def test_extract_takes_a_backbone_from_outside_the_package(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry_point: bool
+) -> None:
+    (tmp_path / "outside/somebody").mkdir(parents=True)
+    (tmp_path / "outside/somebody/__init__.py").touch()
+    (tmp_path / "outside/somebody/colours.py").write_text(OUTSIDE)
+    name = "somebody.colours:colours"
+    if entry_point:
+        (tmp_path / "outside/somebody-1.0.dist-info").mkdir()
+        (tmp_path / "outside/somebody-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: somebody\n")
+        (tmp_path / "outside/somebody-1.0.dist-info/entry_points.txt").write_text(
+            f"[visual_grounding.backbones]\nmean_colours = {name}\n"
+        )
+        name = "mean_colours"
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "outside"), prepend=os.pathsep)
+    flags = ["--images", images, "--device", "cpu", "--image-size", 8, "--seed", 3, "--out", tmp_path / "store"]
+    done = run_command("visual-grounding", "extract", "--backbone", name, "--pool", "grid", *flags)
+    assert done.returncode == 0, done.stderr
+    store = FeatureStore(tmp_path / "store")
+    assert (store.num_regions, store.feature_size, store.plan["backbone"]) == (4, 3, name)
+    assert f"|backbone:{name}|weights:none-3|preprocessing:8/8|pool:grid|" in store.signature
+    picture = np.asarray(Image.open(images / "0.jpg").convert("RGB").resize((10, 8), Image.Resampling.BILINEAR))[:, 1:9]
+    expected = picture.reshape(2, 4, 2, 4, 3).mean(axis=(1, 3)).reshape(4, 3) / 255
+    np.testing.assert_allclose(store.features[0], expected, atol=1e-3)
+
+
+def test_extract_takes_a_whole_extractor_from_outside_the_package(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
+    flags = [
+        "--images",
+        images,
+        "--backbone",
+        "tests.features.tile_detector:tile_detector",
+        "--out",
+        tmp_path / "store",
+    ]
+    done = run_command("visual-grounding", "extract", "--device", "cpu", *flags)
+    assert done.returncode == 0, done.stderr
+    assert "3 images, 4 regions of 3 numbers each, with boxes, labels, attributes, scores." in done.stdout
+    store = FeatureStore(tmp_path / "store")
+    assert store.label_names == ["red", "green", "blue"] and store.gather_columns(np.array([0]))["boxes"].any()
+    assert extract(*flags, "--pool", "grid") == 2
+    assert "has no map to be pooled, but the pooling is grid. See --pool and --grid." in capsys.readouterr().err
+
+
+def test_extract_says_which_backbone_from_outside_can_not_be_loaded(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert extract("--images", images, "--backbone", "nobody.at_home:Network", "--out", tmp_path / "store") == 2
+    assert "backbone nobody.at_home:Network can't be loaded: No module named 'nobody'" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """The command itself: quick to answer, no fairseq where none is needed, one line for a mistake."""
 
+import pickle
 import resource
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from conftest import run_command
 import visual_grounding
 from visual_grounding.cli import average, import_
 from visual_grounding.cli.main import VERBS, main
+from visual_grounding.errors import InputError
 
 
 def run_without(blocked: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -82,3 +84,15 @@ def test_only_the_first_rank_prints_the_result(monkeypatch, capsys):
     monkeypatch.setenv("RANK", "2")
     assert main(["import", "--arrays", "a.npy", "--out", "store"]) == 2
     assert "RANK should be 0 to 1, because WORLD_SIZE is 2, but is 2." in capsys.readouterr().err
+
+
+def test_flags_of_what_an_error_is_about_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(args: object) -> None:
+        raise InputError("the sizes don't fit.", "shard_size", "not_a_flag", "keys")
+
+    monkeypatch.setattr("visual_grounding.cli.import_.run", refuse)
+    assert main(["import", "--arrays", "f.npy", "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == "visual-grounding import: the sizes don't fit. See --shard-size and --keys.\n"
+    assert pickle.loads(pickle.dumps(InputError("no", "a_flag"))).choices == ("a_flag",)  # from a worker process

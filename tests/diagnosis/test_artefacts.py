@@ -1,12 +1,13 @@
 """The scan for NaN: all of a small store, a spread of a large one, bounded memory; room on the disk."""
 
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
 
-from visual_grounding.diagnosis.artefacts import scan_features
-from visual_grounding.diagnosis.disk import check_disk
+from visual_grounding.diagnosis.artefacts import Parts, scan_features
+from visual_grounding.diagnosis.disk import bytes_needed, check_disk
 from visual_grounding.diagnosis.findings import Level, findings_of, ok
 
 
@@ -56,12 +57,12 @@ def test_check_that_breaks_is_a_finding():
 
 
 def test_disk_counts_what_an_interrupted_run_claimed(tmp_path):
-    claimed = tmp_path / "out.partial"
-    claimed.mkdir()
-    (claimed / "features.npy").write_bytes(b"x" * 1_000_000)  # a whole number of blocks, or a little more
-    (finding,) = check_disk("extract", tmp_path / "out", 1_500_000)
+    claimed = tmp_path / "out.partial/files"
+    claimed.mkdir(parents=True)
+    (claimed / "features.npy").write_bytes(b"x" * (1 << 20))
+    (finding,) = check_disk("extract", tmp_path / "out", (1 << 20) + (1 << 19))
     assert finding.level is Level.OK
-    assert "needs about 49" in finding.text or "needs about 500.0 kB" in finding.text
+    assert "`extract` needs about 512.0 KiB" in finding.text
 
 
 @pytest.mark.parametrize("needed", [None, 10**18])
@@ -70,10 +71,17 @@ def test_disk_says_what_it_cannot_know_and_what_is_too_much(tmp_path, needed):
     if needed is None:
         assert finding.level is Level.NOTE and "How much disk `index` needs isn't known" in finding.text
     else:
-        assert finding.level is Level.WRONG and "needs about 1000.0 PB" in finding.text and "too little" in finding.text
+        assert finding.level is Level.WRONG and "needs about 888.2 PiB" in finding.text and "too little" in finding.text
 
 
 def test_disk_refuses_an_output_below_a_file(tmp_path):
     (tmp_path / "file").write_text("")
-    (finding,) = check_disk("index", tmp_path / "file" / "out", 1)
-    assert finding.level is Level.WRONG and f"{tmp_path / 'file'} is a file, but should be a folder" in finding.text
+    (finding,) = findings_of(partial(check_disk, "index", tmp_path / "file" / "out", 1), "disk")
+    assert finding.level is Level.WRONG
+    assert f"out can't be written: {tmp_path / 'file'} is no folder. Choose another --out." in finding.text
+
+
+def test_disk_needs_what_the_next_step_writes():
+    parts = Parts(text=["a line"] * 1000)
+    assert bytes_needed("retrieve", parts, 0, 8) == round(1.02 * (1000 * 8 * (4 + 2) + 2 * 128))
+    assert bytes_needed("index", parts, 0, 8) is None

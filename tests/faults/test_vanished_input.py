@@ -14,9 +14,9 @@ from conftest import write_store
 from PIL import Image
 from small_retriever import make_retriever, make_sentences, make_store, retrieve_dense
 
+from tests.features.maps import extract_map
 from visual_grounding.errors import InputError
 from visual_grounding.features.backbones import load_backbone
-from visual_grounding.features.extraction import extract
 from visual_grounding.features.importers import import_features, open_arrays
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.images.sources import UnreadableImage, open_images, read_image
@@ -54,7 +54,7 @@ def test_image_deleted_during_the_run_is_listed_as_missing(tmp_path: Path) -> No
         save_image(tmp_path / f"images/{number}.png")
     images = open_images(tmp_path / "images")
     (tmp_path / "images/1.png").unlink()
-    summary = extract(images, load_backbone("scattering"), tmp_path / "store", device="cpu")
+    summary = extract_map(images, load_backbone("scattering"), tmp_path / "store", device="cpu")
     assert (summary.images, summary.unreadable) == (3, 1)
     assert (tmp_path / "store/unreadable.tsv").read_text() == "1.png\tmissing\n"
     assert FeatureStore(tmp_path / "store").features[[0, 2]].any(axis=(1, 2)).all()

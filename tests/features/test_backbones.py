@@ -102,16 +102,16 @@ def test_scattering_needs_no_weights_and_sees_plain_colours() -> None:
     pixels = backbone.preprocessing.normalise(torch.full((1, size, size, 3), 51, dtype=torch.uint8))
     torch.testing.assert_close(pixels, torch.full((1, 3, size, size), 0.2))
     assert load_backbone("scattering", image_size=96).preprocessing.crop == 96
-    with pytest.raises(InputError, match=r"scattering has no weights to learn, but --weights is w\.pth"):
+    with pytest.raises(InputError, match=r"scattering has no weights to learn, but w\.pth was given as weights"):
         load_backbone("scattering", "w.pth")
-    with pytest.raises(InputError, match=r"--image-size doesn't suit --backbone scattering: .* but is 50"):
+    with pytest.raises(InputError, match=r"the image size doesn't suit scattering: .* but is 50"):
         load_backbone("scattering", image_size=50)
 
 
 def test_image_size_keeps_the_framing() -> None:
     assert Preprocessing(256, 224).with_crop(448) == Preprocessing(512, 448)
     assert load_backbone("resnet18", "none", image_size=112).preprocessing.resize == 128
-    with pytest.raises(InputError, match=r"--image-size should be 1 pixel or more, but is 0"):
+    with pytest.raises(InputError, match=r"the image size should be 1 pixel or more, but is 0"):
         load_backbone("resnet18", "none", image_size=0)
 
 
@@ -125,9 +125,9 @@ def test_picture_too_thin_to_resize_is_unreadable() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("resnet5", r"--backbone resnet5 is unknown\. Did you mean .*resnet50.*Known: .*resnext101_32x8d.*scattering"),
-        ("ResNet-50", r"--backbone ResNet-50 is unknown\. Did you mean resnet50"),
-        ("zzz", r"--backbone zzz is unknown\. Known: "),
+        ("resnet5", r"backbone resnet5 is unknown\. Did you mean .*resnet50.*Known: .*resnext101_32x8d.*scattering"),
+        ("ResNet-50", r"backbone ResNet-50 is unknown\. Did you mean resnet50"),
+        ("zzz", r"backbone zzz is unknown\. Known: "),
     ],
 )
 def test_unknown_backbone_is_refused_with_what_is_known(name: str, message: str) -> None:

@@ -190,7 +190,7 @@ def test_what_columns_say_of_absent_regions_is_left_out_counted_and_strictly_ref
         "scores say of them was left out." in summary.describe("out")
     )
     assert np.load(tmp_path / "out/labels.npy").tolist() == [[0, 1], [0, -1], [-1, -1]]
-    message = r"1 regions have only zeros .* and --strict allows no such region"
+    message = r"1 regions have only zeros .*; strictly, no such region is allowed"
     with pytest.raises(InputError, match=message + r"\. The first is region 1 of row 1 \(b\.jpg\)\."):
         write(tmp_path / "strict", strict=True, labels=labels)
     with pytest.raises(InputError, match=message):  # it is there already

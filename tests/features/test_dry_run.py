@@ -4,6 +4,7 @@ import os
 import shutil
 import threading
 from collections import namedtuple
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ import torch
 from PIL import Image
 from torch import nn
 
+from tests.features.maps import dry_run_of_map, extract_map
 from visual_grounding.cli.main import main
 from visual_grounding.errors import InputError
 from visual_grounding.features import extraction
 from visual_grounding.features.backbones import Backbone, Preprocessing
-from visual_grounding.features.dry_run import Pace, dry_run, measure, readable_size, readable_time
-from visual_grounding.features.extraction import Pooling, extract
+from visual_grounding.features.dry_run import Pace, measure, readable_size, readable_time
+from visual_grounding.features.extraction import Unreadable
+from visual_grounding.features.map_extractor import Pooling
 from visual_grounding.images.sources import open_images
 from visual_grounding.storage import estimate
 from visual_grounding.storage.estimate import array_bytes
@@ -73,26 +76,25 @@ def test_pace_of_a_batch_worked_by_hand() -> None:
     # Reading takes 0.25 s an image: 6 images 1.5 s. The network takes 6 * 0.5 s, the first of two times for warming up.
     clock = Clock()
 
-    def load(row: int) -> np.ndarray | str:
+    def load(row: int) -> int | Unreadable:
         clock.pass_by(0.25)
-        return "empty file" if row == 12 else np.full((16, 16, 3), row, np.uint8)
+        return Unreadable("empty file") if row == 12 else row
 
-    def regions(pixels: torch.Tensor) -> torch.Tensor:
-        assert pixels.shape == (6, 16, 16, 3)
-        clock.pass_by(0.5 * len(pixels))
-        return pixels.float().mean((1, 2))
+    def finish(pictures: Sequence[int]) -> None:
+        assert list(pictures) == [10, 11, 13, 14, 15, 10]  # as many as a real batch has
+        clock.pass_by(0.5 * len(pictures))
 
-    pace = measure(load, regions, range(10, 16), 3, clock)
+    pace = measure(load, finish, range(10, 16), 3, clock)
     assert pace == Pace(6, 0.25, 0.5, ["empty file"])
     assert clock.now == 100 + 6 * 0.25 + 2 * 6 * 0.5
     assert pace.seconds(1000, overlapped=True) == 500.0  # the slower half
     assert pace.seconds(1000, overlapped=False) == 750.0  # one after the other, on the same cores
-    assert measure(lambda row: "missing", regions, range(3), 1, clock) == Pace(3, 0.0, 0.0, ["missing"] * 3)
+    assert measure(lambda row: Unreadable("missing"), finish, range(3), 1, clock) == Pace(3, 0.0, 0.0, ["missing"] * 3)
 
 
 def test_estimate_of_a_cpu_adds_both_halves_for_the_images_left(images: Path, tmp_path: Path) -> None:
     clock = Clock()
-    found = dry_run(open_images(images), slow(clock), tmp_path / "out", device="cpu", batch_size=4, clock=clock)
+    found = dry_run_of_map(open_images(images), slow(clock), tmp_path / "out", device="cpu", batch_size=4, clock=clock)
     # Decoding costs none of this clock's time, the network 0.5 s an image.
     assert found.pace == Pace(4, 0.0, 0.5, []) and found.seconds == 11 * 0.5
     assert "time       about 6 s" in found.describe() and "2.0 images/s, by 4 images" in found.describe()
@@ -102,11 +104,11 @@ def test_estimate_of_a_cpu_adds_both_halves_for_the_images_left(images: Path, tm
 def test_size_is_that_of_what_a_real_run_writes(images: Path, tmp_path: Path, pooling: Pooling) -> None:
     arguments = (open_images(images), slow(Clock()), tmp_path / "out", pooling)
     choices: dict[str, Any] = {"device": "cpu", "batch_size": 4, "shard_size": 3}
-    found = dry_run(*arguments, **choices)
-    extract(*arguments, **choices)
+    found = dry_run_of_map(*arguments, **choices)
+    extract_map(*arguments, **choices)
     assert found.size == sum(path.stat().st_size for path in (tmp_path / "out").iterdir()) > 500
     assert found.shape == (11, 4 if pooling.kind == "grid" else 1, 3)
-    again = dry_run(*arguments, **choices)
+    again = dry_run_of_map(*arguments, **choices)
     assert again.estimate.finished and again.pace is None and again.estimate.lacking(10**18) == 0
     assert "state      finished already" in again.describe() and "time" not in again.describe()
 
@@ -117,7 +119,7 @@ def test_rehearsal_writes_nothing_and_sees_what_an_interrupted_run_left(
     arguments = (open_images(images), slow(Clock()), tmp_path / "out")
     choices: dict[str, Any] = {"device": "cpu", "batch_size": 2, "shard_size": 4}
     before = everything(tmp_path)
-    found = dry_run(*arguments, **choices)
+    found = dry_run_of_map(*arguments, **choices)
     assert everything(tmp_path) == before and found.images_left == 11 and found.estimate.claimed == 0
     assert "state      nothing there yet" in found.describe()
     write = extraction.StoreWriter.write
@@ -129,34 +131,34 @@ def test_rehearsal_writes_nothing_and_sees_what_an_interrupted_run_left(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(extraction.StoreWriter, "write", interrupted)
-        extract(*arguments, **choices)
+        extract_map(*arguments, **choices)
     before = everything(tmp_path)
     clock = Clock()
-    found = dry_run(open_images(images), slow(clock), tmp_path / "out", clock=clock, **choices)
+    found = dry_run_of_map(open_images(images), slow(clock), tmp_path / "out", clock=clock, **choices)
     assert everything(tmp_path) == before
     assert found.images_left == 7 and found.seconds == 7 * 0.5
     assert found.estimate.claimed == (tmp_path / "out.partial/files/features.npy").stat().st_size
     assert "interrupted; a run would continue: 4 images done, 7 left" in found.describe()
     with pytest.raises(InputError, match=r"out\.partial was made with other choices \(batch_size was 2, now 3\)"):
-        dry_run(*arguments, **{**choices, "batch_size": 3})
+        dry_run_of_map(*arguments, **{**choices, "batch_size": 3})
     (tmp_path / "out.partial/progress/plan.json").write_text("{")
     with pytest.raises(InputError, match=r"plan\.json should say what was done before, but is broken.*Delete"):
-        dry_run(*arguments, **choices)
-    extract(open_images(images), slow(Clock()), tmp_path / "whole", **choices)
+        dry_run_of_map(*arguments, **choices)
+    extract_map(open_images(images), slow(Clock()), tmp_path / "whole", **choices)
     with pytest.raises(InputError, match=r"whole was made with other choices \(pool was 'mean', now 'max'\)"):
-        dry_run(open_images(images), slow(Clock()), tmp_path / "whole", Pooling("max"), **choices)
+        dry_run_of_map(open_images(images), slow(Clock()), tmp_path / "whole", Pooling("max"), **choices)
 
 
 def test_outputs_that_can_not_be_written_are_refused(images: Path, tmp_path: Path, monkeypatch) -> None:
     def refused(out: Path, message: str, **choices: Any) -> None:
         with pytest.raises(InputError, match=message):
-            dry_run(open_images(images), slow(Clock()), out, device="cpu", **choices)
+            dry_run_of_map(open_images(images), slow(Clock()), out, device="cpu", **choices)
 
     refused(images, r"images exists and isn't a finished feature-store\. Choose another --out")
     (tmp_path / "file").touch()
     refused(tmp_path / "file/deep/out", r"out can't be written: .*file is no folder\. Choose another --out")
-    refused(tmp_path / "out", r"--shard-size should be 1 image or more, but is 0", shard_size=0)
-    refused(tmp_path / "out", r"--batch-size should be 1 or more, but is 0", batch_size=0)
+    refused(tmp_path / "out", r"shard size should be at least 1, but is 0", shard_size=0)
+    refused(tmp_path / "out", r"batch size should be at least 1, but is 0", batch_size=0)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     refused(tmp_path / "out", r"out can't be written: no permission, or a read-only disk\. Choose another --out")
 

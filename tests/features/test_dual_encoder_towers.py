@@ -12,9 +12,10 @@ from pictures import PICTURES, drawn_photo
 from PIL import Image
 from small_dual_encoder import make_dual_encoder
 
+from tests.features.maps import extract_map
 from visual_grounding.errors import InputError
 from visual_grounding.features.backbones import Backbone, load_backbone
-from visual_grounding.features.extraction import Pooling, extract
+from visual_grounding.features.map_extractor import Pooling
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.images.sources import UnreadableImage, open_images
 
@@ -85,7 +86,7 @@ def test_extract_stores_each_pooling(folder: Path, tmp_path: Path, pooling: Pool
     for number in range(3):
         drawn_photo(80 + number, 100).save(tmp_path / f"images/{number}.png")
     backbone = load_backbone(f"clip:{folder}")
-    extract(open_images(tmp_path / "images"), backbone, tmp_path / "out", pooling, "cpu", batch_size=2)
+    extract_map(open_images(tmp_path / "images"), backbone, tmp_path / "out", pooling, "cpu", batch_size=2)
     store = FeatureStore(tmp_path / "out")
     assert store.features.shape[1:] == (shape or (1, 20 if folder.name == "clip" else 24))
     with torch.no_grad():

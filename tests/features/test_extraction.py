@@ -11,12 +11,14 @@ import torch
 from PIL import Image
 from torch import nn
 
+from tests.features.maps import extract_map
 from visual_grounding import devices
 from visual_grounding.devices import choose_device
 from visual_grounding.errors import InputError
 from visual_grounding.features import extraction
 from visual_grounding.features.backbones import Backbone, Preprocessing, load_backbone
-from visual_grounding.features.extraction import Pooling, extract, map_ahead
+from visual_grounding.features.extraction import map_ahead
+from visual_grounding.features.map_extractor import Pooling
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.images.sources import open_images, read_image
 
@@ -82,7 +84,7 @@ def test_pooling_of_a_map_worked_by_hand() -> None:
 @pytest.mark.parametrize("pooling", [Pooling("mean"), Pooling("max"), Pooling("grid", 2), Pooling("grid")])
 def test_extract_equals_a_loop_over_single_images(images: Path, tmp_path: Path, pooling: Pooling) -> None:
     backbone, source = averages(), open_images(images)
-    summary = extract(source, backbone, tmp_path / "out", pooling, "cpu", batch_size=2, shard_size=3)
+    summary = extract_map(source, backbone, tmp_path / "out", pooling, "cpu", batch_size=2, shard_size=3)
     store = FeatureStore(tmp_path / "out")
     assert (len(store), store.num_regions, store.feature_size) == tuple(summary)[:3] == (7, store.num_regions, 4)
     assert list(store.keys()) == [f"{number}.png" for number in range(7)]
@@ -103,7 +105,7 @@ def test_extract_equals_a_loop_over_single_images(images: Path, tmp_path: Path, 
 def test_extract_gives_resnets_own_pooled_features(tmp_path: Path) -> None:
     source = open_images(write_images(tmp_path / "images", 3))
     backbone = load_backbone("resnet18", "none")
-    extract(source, backbone, tmp_path / "out", device="cpu", batch_size=3)
+    extract_map(source, backbone, tmp_path / "out", device="cpu", batch_size=3)
     pixels = np.stack([backbone.preprocessing.pixels(read_image(source, row)) for row in range(3)])
     with torch.no_grad():
         expected = nn.AdaptiveAvgPool2d(1)(backbone.network(backbone.preprocessing.normalise(torch.from_numpy(pixels))))
@@ -113,7 +115,9 @@ def test_extract_gives_resnets_own_pooled_features(tmp_path: Path) -> None:
 
 def test_store_has_the_same_bytes_whatever_the_number_of_threads(images: Path, tmp_path: Path) -> None:
     for workers in (1, 2, 9):
-        extract(open_images(images), averages(), tmp_path / f"{workers}", device="cpu", batch_size=2, workers=workers)
+        extract_map(
+            open_images(images), averages(), tmp_path / f"{workers}", device="cpu", batch_size=2, workers=workers
+        )
     assert content_of(tmp_path / "1") == content_of(tmp_path / "2") == content_of(tmp_path / "9")
 
 
@@ -122,7 +126,7 @@ def test_store_has_the_same_bytes_when_interrupted(
 ) -> None:
     (images / "1.png").write_bytes(b"")
     options = {"device": "cpu", "batch_size": 2, "shard_size": 3}
-    extract(open_images(images), averages(), tmp_path / "whole", **options)
+    extract_map(open_images(images), averages(), tmp_path / "whole", **options)
     written = []
     write = extraction.StoreWriter.write
 
@@ -134,10 +138,10 @@ def test_store_has_the_same_bytes_when_interrupted(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(extraction.StoreWriter, "write", interrupted)
-        extract(open_images(images), averages(), tmp_path / "out", **options)
+        extract_map(open_images(images), averages(), tmp_path / "out", **options)
     assert not (tmp_path / "out").exists() and [shard.number for shard in written] == [0]
     (images / "0.png").write_bytes(bytes((images / "0.png").stat().st_size))  # its shard is done: not read again
-    summary = extract(open_images(images), averages(), tmp_path / "out", **options)
+    summary = extract_map(open_images(images), averages(), tmp_path / "out", **options)
     assert content_of(tmp_path / "out") == content_of(tmp_path / "whole")
     assert summary.unreadable == 1
 
@@ -145,9 +149,11 @@ def test_store_has_the_same_bytes_when_interrupted(
 def test_another_plan_is_refused_with_the_choice(images: Path, tmp_path: Path) -> None:
     def again(message: str, *arguments: object, backbone: Backbone | None = None, **options: object) -> None:
         with pytest.raises(InputError, match=message):
-            extract(open_images(images), backbone or averages(), tmp_path / "out", *arguments, device="cpu", **options)
+            extract_map(
+                open_images(images), backbone or averages(), tmp_path / "out", *arguments, device="cpu", **options
+            )
 
-    extract(open_images(images), averages(), tmp_path / "out", device="cpu")
+    extract_map(open_images(images), averages(), tmp_path / "out", device="cpu")
     again(r"pool was 'mean', now 'max'", Pooling("max"))
     again(r"weights was 'none', now 'sha256-1'", backbone=averages(weights="sha256-1"))
     again(r"batch_size was 64, now 5", batch_size=5)
@@ -156,13 +162,13 @@ def test_another_plan_is_refused_with_the_choice(images: Path, tmp_path: Path) -
 
 
 def test_unreadable_images_are_listed_and_shift_no_row(images: Path, tmp_path: Path) -> None:
-    whole = extract(open_images(images), averages(), tmp_path / "whole", device="cpu", batch_size=2, shard_size=3)
+    whole = extract_map(open_images(images), averages(), tmp_path / "whole", device="cpu", batch_size=2, shard_size=3)
     assert (whole.unreadable, whole.zero) == (0, 0) and not (tmp_path / "whole/unreadable.tsv").exists()
     (images / "1.png").write_bytes(b"")
     (images / "2.png").write_bytes((images / "2.png").read_bytes()[:200])
     (images / "5.png").write_text("<html>")
     (tmp_path / "list.txt").write_text("".join(f"images/{number}.png\n" for number in range(7)) + "images/gone.png\n")
-    summary = extract(
+    summary = extract_map(
         open_images(tmp_path / "list.txt"), averages(), tmp_path / "out", device="cpu", batch_size=2, shard_size=3
     )
     store, before = FeatureStore(tmp_path / "out"), FeatureStore(tmp_path / "whole")
@@ -178,7 +184,7 @@ def test_unreadable_images_are_listed_and_shift_no_row(images: Path, tmp_path: P
     text = summary.describe(tmp_path / "out")
     assert "8 images, 1 region of 4 numbers each" in text
     assert "4 of 8 images (50.0 %) are unreadable and count as absent" in text and "unreadable.tsv" in text
-    again = extract(
+    again = extract_map(
         open_images(tmp_path / "list.txt"), averages(), tmp_path / "out", device="cpu", batch_size=2, shard_size=3
     )
     assert again == summary
@@ -186,11 +192,11 @@ def test_unreadable_images_are_listed_and_shift_no_row(images: Path, tmp_path: P
 
 def test_strict_stops_at_the_first_unreadable_image(images: Path, tmp_path: Path) -> None:
     (images / "4.png").write_bytes(b"")
-    with pytest.raises(InputError, match=r"^4\.png is unreadable \(empty file\), and --strict allows no such image"):
-        extract(open_images(images), averages(), tmp_path / "out", device="cpu", strict=True)
-    extract(open_images(images), averages(), tmp_path / "out", device="cpu")
-    with pytest.raises(InputError, match=r"^4\.png is unreadable \(empty file\), and --strict"):
-        extract(open_images(images), averages(), tmp_path / "out", device="cpu", strict=True)
+    with pytest.raises(InputError, match=r"^4\.png is unreadable \(empty file\); strictly, no such image is allowed"):
+        extract_map(open_images(images), averages(), tmp_path / "out", device="cpu", strict=True)
+    extract_map(open_images(images), averages(), tmp_path / "out", device="cpu")
+    with pytest.raises(InputError, match=r"^4\.png is unreadable \(empty file\); strictly"):
+        extract_map(open_images(images), averages(), tmp_path / "out", device="cpu", strict=True)
 
 
 def test_strict_sees_what_an_interrupted_run_found(
@@ -203,16 +209,16 @@ def test_strict_sees_what_an_interrupted_run_found(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(extraction.StoreWriter, "publish", interrupted)
-        extract(open_images(images), averages(), tmp_path / "out", device="cpu")
+        extract_map(open_images(images), averages(), tmp_path / "out", device="cpu")
     with pytest.raises(InputError, match=r"^4\.png is unreadable"):
-        extract(open_images(images), averages(), tmp_path / "out", device="cpu", strict=True)
+        extract_map(open_images(images), averages(), tmp_path / "out", device="cpu", strict=True)
     assert not (tmp_path / "out").exists()
 
 
 def test_collection_without_any_picture_is_refused(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("a.jpg\nb.jpg\n")
     with pytest.raises(InputError, match=r"All 2 images are unreadable; the first is a\.jpg \(missing\)"):
-        extract(open_images(tmp_path / "list.txt"), averages(), tmp_path / "out", device="cpu")
+        extract_map(open_images(tmp_path / "list.txt"), averages(), tmp_path / "out", device="cpu")
     assert not (tmp_path / "out").exists()
 
 
@@ -225,25 +231,25 @@ def test_collection_without_any_picture_is_refused(tmp_path: Path) -> None:
 )
 def test_features_that_are_not_finite_are_refused(images: Path, tmp_path: Path, factor: float, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        extract(open_images(images), averages(factor), tmp_path / "out", device="cpu")
+        extract_map(open_images(images), averages(factor), tmp_path / "out", device="cpu")
     assert not (tmp_path / "out").exists()
 
 
 def test_choices_that_do_not_fit_are_refused(images: Path, tmp_path: Path) -> None:
     def refused(message: str, *arguments: object, **options: object) -> None:
         with pytest.raises(InputError, match=message):
-            extract(open_images(images), averages(), tmp_path / "out", *arguments, **{"device": "cpu", **options})
+            extract_map(open_images(images), averages(), tmp_path / "out", *arguments, **{"device": "cpu", **options})
 
-    refused(r"--batch-size should be 1 or more, but is 0", batch_size=0)
-    refused(r"--workers should be 1 or more, but is 0", workers=0)
-    refused(r"--shard-size should be 1 image or more, but is -1", shard_size=-1)
+    refused(r"batch size should be at least 1, but is 0", batch_size=0)
+    refused(r"workers should be at least 1, but is 0", workers=0)
+    refused(r"shard size should be at least 1, but is -1", shard_size=-1)
     refused(
-        r"--grid should be 1 to 4, because the map of averages is 4x4 here, but is 5\. A larger --image-size",
+        r"the grid should be 1 to 4, because the map of averages is 4x4 here, but is 5\. A larger image size",
         Pooling("grid", 5),
     )
-    refused(r"--grid should be 1 to 4, .* but is 0", Pooling("grid", 0))
-    refused(r"--grid 2 needs --pool grid, but --pool is max", Pooling("max", 2))
-    refused(r"--pool should be one of mean, max, grid, own, but is min", Pooling("min"))
+    refused(r"the grid should be 1 to 4, .* but is 0", Pooling("grid", 0))
+    refused(r"a grid of 2 needs the pooling grid, but the pooling is max", Pooling("max", 2))
+    refused(r"the pooling should be one of mean, max, grid, own, but is min", Pooling("min"))
     refused(r"--device should be cpu, cuda or cuda:N, but is gpu; here: cpu", device="gpu")
     refused(r"--device cuda:99 doesn't exist here; there is: cpu", device="cuda:99")
     refused(r"--device meta doesn't exist here; there is: cpu", device="meta")
@@ -259,8 +265,10 @@ def test_memory_that_does_not_suffice_names_the_flag(images: Path, tmp_path: Pat
             return super().forward(images)
 
     greedy = Backbone("greedy", Greedy(), Preprocessing(16, 16), "none")
-    with pytest.raises(InputError, match=r"5 images at once don't fit into the memory of cpu\. Lower --batch-size"):
-        extract(open_images(images), greedy, tmp_path / "out", device="cpu", batch_size=5)
+    with pytest.raises(
+        InputError, match=r"5 images at once don't fit into the memory of cpu\. Choose a smaller batch size"
+    ):
+        extract_map(open_images(images), greedy, tmp_path / "out", device="cpu", batch_size=5)
 
 
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -292,7 +300,7 @@ def test_pictures_are_decoded_while_the_network_computes(images: Path, tmp_path:
     network = Waiting()
     backbone = Backbone("waiting", network, Preprocessing(16, 16), "none")
     later_was_read.clear()
-    extract(Noting(), backbone, tmp_path / "out", device=device, batch_size=2, workers=1)
+    extract_map(Noting(), backbone, tmp_path / "out", device=device, batch_size=2, workers=1)
     assert network.batches == 3 and later_was_read.is_set()
 
 
@@ -300,21 +308,21 @@ def test_bfloat16_is_close_to_float32_and_another_plan(images: Path, tmp_path: P
     source, features = open_images(images), {}
     for precision in ("float32", "bfloat16"):
         backbone = load_backbone("timm:test_vit.r160_in1k", "none")
-        extract(source, backbone, tmp_path / precision, device="cpu", precision=precision)
+        extract_map(source, backbone, tmp_path / precision, device="cpu", precision=precision)
         store = FeatureStore(tmp_path / precision)
         features[precision] = np.array(store.features, np.float32)
         assert store.plan["precision"] == precision and f"|precision:{precision}|" in store.signature
     error = np.abs(features["bfloat16"] - features["float32"]).max() / np.abs(features["float32"]).max()
     assert 1e-4 < error < 0.05
     with pytest.raises(InputError, match=r"precision was 'bfloat16', now 'float32'"):
-        extract(source, load_backbone("timm:test_vit.r160_in1k", "none"), tmp_path / "bfloat16", device="cpu")
+        extract_map(source, load_backbone("timm:test_vit.r160_in1k", "none"), tmp_path / "bfloat16", device="cpu")
 
 
 def test_precisions_that_the_device_lacks_are_refused(images: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"float16 needs --device cuda; on cpu give --precision bfloat16 or float32"):
-        extract(open_images(images), averages(), tmp_path / "out", device="cpu", precision="float16")
-    with pytest.raises(InputError, match=r"--precision should be one of float32, float16, bfloat16, but is float8"):
-        extract(open_images(images), averages(), tmp_path / "out", device="cpu", precision="float8")
+    with pytest.raises(InputError, match=r"float16 needs a CUDA device; on cpu choose bfloat16 or float32"):
+        extract_map(open_images(images), averages(), tmp_path / "out", device="cpu", precision="float16")
+    with pytest.raises(InputError, match=r"the precision should be one of float32, float16, bfloat16, but is float8"):
+        extract_map(open_images(images), averages(), tmp_path / "out", device="cpu", precision="float8")
     assert not list(tmp_path.glob("out*"))
 
 
@@ -325,7 +333,7 @@ def test_own_pooling_is_stored_as_the_network_gives_it(images: Path, tmp_path: P
 
     backbone = Backbone("averages", Averages(), Preprocessing(16, 16), "none", own=Brightest())
     source = open_images(images)
-    summary = extract(source, backbone, tmp_path / "out", Pooling("own"), "cpu", batch_size=2)
+    summary = extract_map(source, backbone, tmp_path / "out", Pooling("own"), "cpu", batch_size=2)
     assert (summary.regions, summary.size) == (1, 3)
     for row, stored in enumerate(FeatureStore(tmp_path / "out").features):
         expected = backbone.preprocessing.pixels(read_image(source, row)).max(axis=(0, 1)) / 255
@@ -339,12 +347,12 @@ def test_maps_need_not_be_square(images: Path, tmp_path: Path) -> None:
 
     backbone = Backbone("wide", Wide(), Preprocessing(16, 16), "none")
     for grid, regions in ((None, 8), (2, 4)):
-        extract(open_images(images), backbone, tmp_path / f"{grid}", Pooling("grid", grid), "cpu")
+        extract_map(open_images(images), backbone, tmp_path / f"{grid}", Pooling("grid", grid), "cpu")
         assert FeatureStore(tmp_path / f"{grid}").num_regions == regions
     with pytest.raises(
-        InputError, match=r"--grid should be 1 to 2, because the map of wide is 2x4 here, but is 3\. A l"
+        InputError, match=r"the grid should be 1 to 2, because the map of wide is 2x4 here, but is 3\. A l"
     ):
-        extract(open_images(images), backbone, tmp_path / "out", Pooling("grid", 3), "cpu")
+        extract_map(open_images(images), backbone, tmp_path / "out", Pooling("grid", 3), "cpu")
 
 
 def test_map_ahead_keeps_the_order_and_looks_no_further_than_told() -> None:
@@ -381,7 +389,9 @@ def test_map_ahead_passes_an_error_on() -> None:
 def test_cuda_gives_nearly_what_the_cpu_gives_and_repeats_itself(tmp_path: Path) -> None:
     source = open_images(write_images(tmp_path / "images", 9))
     for out, device in (("cpu", "cpu"), ("cuda", "cuda"), ("again", "cuda")):
-        extract(source, load_backbone("resnet18", "none"), tmp_path / out, device=device, batch_size=4, shard_size=6)
+        extract_map(
+            source, load_backbone("resnet18", "none"), tmp_path / out, device=device, batch_size=4, shard_size=6
+        )
     assert content_of(tmp_path / "cuda") == content_of(tmp_path / "again")
     cpu, cuda = (np.array(FeatureStore(tmp_path / name).features, np.float32) for name in ("cpu", "cuda"))
     np.testing.assert_allclose(cuda, cpu, rtol=2e-2, atol=2e-2)
@@ -392,10 +402,10 @@ def test_cuda_gives_nearly_what_the_cpu_gives_and_repeats_itself(tmp_path: Path)
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_cuda_in_half_precision_is_close_to_the_cpu_and_repeats_itself(tmp_path: Path, precision: str) -> None:
     source = open_images(write_images(tmp_path / "images", 9))
-    extract(source, load_backbone("resnet18", "none"), tmp_path / "cpu", device="cpu")
+    extract_map(source, load_backbone("resnet18", "none"), tmp_path / "cpu", device="cpu")
     for out in ("cuda", "again"):
         backbone = load_backbone("resnet18", "none")
-        extract(source, backbone, tmp_path / out, device="cuda", batch_size=4, shard_size=6, precision=precision)
+        extract_map(source, backbone, tmp_path / out, device="cuda", batch_size=4, shard_size=6, precision=precision)
     assert content_of(tmp_path / "cuda") == content_of(tmp_path / "again")
     cpu, cuda = (np.array(FeatureStore(tmp_path / name).features, np.float32) for name in ("cpu", "cuda"))
     assert np.abs(cuda - cpu).max() < 0.05 * np.abs(cpu).max()
@@ -408,7 +418,7 @@ def test_real_photos_give_features_of_their_own(real_data: Path, tmp_path: Path)
     (tmp_path / "few").mkdir()
     for row in range(4):
         (tmp_path / "few" / images.keys[row]).write_bytes(images.read(row))
-    extract(open_images(tmp_path / "few"), load_backbone("resnet18", "none"), tmp_path / "out", device="cpu")
+    extract_map(open_images(tmp_path / "few"), load_backbone("resnet18", "none"), tmp_path / "out", device="cpu")
     features = np.array(FeatureStore(tmp_path / "out").features, np.float32)[:, 0]
     assert Image.open(io.BytesIO(images.read(0))).size == (128, 128)
     assert min(np.abs(features[i] - features[j]).max() for i in range(4) for j in range(i)) > 0.1

@@ -174,7 +174,7 @@ def test_missing_and_broken_files_are_listed_and_shift_no_row(tmp_path: Path, fe
         "broken or truncated", "missing", "empty file", "broken or truncated",
     ]  # fmt: skip
     refused(
-        r"3\.jpg is unreadable \(broken or truncated.*, and --strict allows no such image",
+        r"3\.jpg is unreadable \(broken or truncated.*; strictly, no such image is allowed",
         folder,
         keys=keys,
         strict=True,

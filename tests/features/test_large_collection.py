@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from tests.features.maps import extract_map
 from tests.images.containers import encoded, picture, write_parquet, write_zip
 from visual_grounding.features.backbones import Backbone, Preprocessing
-from visual_grounding.features.extraction import extract
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.images.sources import open_images
 
@@ -53,7 +53,7 @@ def test_one_unreadable_image_in_a_hundred_is_counted_and_listed_and_the_rest_is
             rows = slice(start, start + 5000)
             write_parquet(source / f"{start:05}.parquet", contents[rows], names[rows], group=1000)
     backbone = Backbone("colour", Colour(), Preprocessing(2, 2), "none")
-    summary = extract(open_images(source), backbone, tmp_path / "out", device="cpu", batch_size=256)
+    summary = extract_map(open_images(source), backbone, tmp_path / "out", device="cpu", batch_size=256)
     assert (summary.images, summary.unreadable, summary.zero) == (IMAGES, IMAGES // 100, 0)
     assert f"200 of {IMAGES} images (1.0 %) are unreadable" in summary.describe(tmp_path / "out")
     listed = [line.split("\t") for line in (tmp_path / "out/unreadable.tsv").read_text().splitlines()]

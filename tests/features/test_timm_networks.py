@@ -11,10 +11,11 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 
+from tests.features.maps import extract_map
 from visual_grounding.errors import InputError
 from visual_grounding.features.backbones import Backbone, load_backbone
 from visual_grounding.features.backbones.timm_networks import _Map, _Own, preprocessing_of
-from visual_grounding.features.extraction import Pooling, extract
+from visual_grounding.features.map_extractor import Pooling
 from visual_grounding.images.sources import UnreadableImage, open_images
 
 EFFICIENTNET = "tf_efficientnet_b1.ns_jft_in1k"  # GS's
@@ -266,4 +267,4 @@ def test_own_pooling_of_a_network_without_one_is_refused(tmp_path: Path) -> None
     (tmp_path / "images").mkdir()
     drawn_photo(50, 50).save(tmp_path / "images/a.png")
     with pytest.raises(InputError, match=r"--pool own: scattering has no pooling of its own\. Give --pool mean"):
-        extract(open_images(tmp_path / "images"), load_backbone("scattering"), tmp_path / "out", Pooling("own"))
+        extract_map(open_images(tmp_path / "images"), load_backbone("scattering"), tmp_path / "out", Pooling("own"))

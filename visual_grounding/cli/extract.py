@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="torchvision's resnet50, resnext101_32x8d, efficientnet_b0 …; timm:NAME, such as "
         "timm:tf_efficientnet_b1.ns_jft_in1k; clip:NAME or clip:FOLDER, the image tower of a CLIP or SigLIP, such as "
-        "clip:openai/clip-vit-base-patch32; scattering, which needs no weights",
+        "clip:openai/clip-vit-base-patch32; scattering, which needs no weights; package.module:Name, one of your own",
     )
     parser.add_argument(
         "--weights",
@@ -71,26 +71,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Extract, and say what came out."""
-    from ..features.backbones import load_backbone
+    from ..features.computation import choose_computation
     from ..features.dry_run import dry_run
-    from ..features.extraction import Pooling, extract
+    from ..features.extraction import extract
+    from ..features.extractors import load_extractor
+    from ..features.map_extractor import Pooling
     from ..storage.ranks import this_rank
 
     images = open_image_source(args)
-    backbone = load_backbone(args.backbone, args.weights, args.image_size, args.seed)
-    choices = {
-        "pooling": Pooling(args.pool, args.grid),
-        "device": args.device,
-        "batch_size": args.batch_size,
-        "shard_size": args.shard_size,
-        "workers": args.workers,
-        "precision": args.precision,
-    }
+    computation = choose_computation(args.device, args.precision)
+    pooling = Pooling(args.pool, args.grid)
+    extractor = load_extractor(args.backbone, args.weights, args.image_size, args.seed, pooling, computation)
+    choices = {"batch_size": args.batch_size, "shard_size": args.shard_size, "workers": args.workers}
     if args.dry_run and not this_rank().leads:
         return  # one rank speaks for all
     if args.dry_run:
-        found = dry_run(images, backbone, args.out, **choices)
+        found = dry_run(images, extractor, args.out, **choices)
         print(found.describe())
         found.check_disk()
     else:
-        print(extract(images, backbone, args.out, strict=args.strict, **choices).describe(args.out))
+        print(extract(images, extractor, args.out, strict=args.strict, **choices).describe(args.out))

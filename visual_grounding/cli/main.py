@@ -14,7 +14,9 @@ from ..storage.ranks import this_rank
 VERBS = {
     "extract": "images -> feature store, with a pretrained network",
     "import": "feature arrays that you already have -> feature store",
-    "prepare": "captions -> a data folder for training a retriever",
+    "prepare": "data -> what a task trains on: one of the following",
+    "prepare captions": "captions -> a data folder for training a retriever",
+    "prepare pieces": "text -> a pretrained model's pieces, for fairseq-preprocess",
     "export": "retriever checkpoint -> retriever folder that loads without fairseq",
     "index": "feature store -> embeddings in a retriever's space",
     "retrieve": "sentences -> image ids",
@@ -64,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     overview = argparse.ArgumentParser(
         prog="visual-grounding",
         description="Find images for text, and train text models that use them.",
-        epilog="\n".join(f"  {verb:14} {what}" for verb, what in VERBS.items()),
+        epilog="\n".join(f"  {verb:17} {what}" for verb, what in VERBS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     overview.add_argument(
@@ -72,15 +74,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     length = 2 if " ".join(argv[:2]) in VERBS else 1
     verb = overview.parse_args([" ".join(argv[:length])] if argv else []).verb
-    module = module_of(verb)
+    module, parser = module_of(verb), None
     try:
-        args = parser_of(verb, argv[length:]).parse_args(argv[length:])
+        parser = parser_of(verb, argv[length:])
+        args = parser.parse_args(argv[length:])
         if this_rank().leads:
             return module.run(args) or 0
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
             return module.run(args) or 0
     except InputError as error:
-        print(f"visual-grounding {verb}: {error}", file=sys.stderr)
+        print(f"visual-grounding {verb}: {error}{_flags(error, parser)}", file=sys.stderr)
         return 2
     except (MemoryError, RuntimeError) as error:
         reason = str(error).partition("\n")[0].rpartition("Allocator: ")[2]
@@ -96,3 +99,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         again = "; run the same command again to continue" if verb in CONTINUING else ""
         print(f"visual-grounding {verb}: interrupted{again}", file=sys.stderr)
         return INTERRUPTED
+
+
+def _flags(error: InputError, parser: argparse.ArgumentParser | None) -> str:
+    """The flags of this verb that a message is about, since what it says speaks of things alone."""
+    choices = [f"--{choice.replace('_', '-')}" for choice in error.choices]
+    flags = [flag for flag in choices if parser is not None and flag in parser._option_string_actions]
+    return f" See {' and '.join(flags)}." if flags else ""

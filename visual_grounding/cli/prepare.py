@@ -1,57 +1,29 @@
-"""Captions -> a data folder for training a retriever: <split>.tsv and dict.txt.
+"""Data -> what a task trains on. WHAT is one of:
 
-  visual-grounding prepare --train train.tsv --valid dev.tsv --out data/captions
-  fairseq-train data/captions --user-dir "$(visual-grounding user-dir)" --task image_text_matching \\
-      --arch visual_semantic_embedding --criterion hardest_negative_triplet --image-features features/all ...
+  captions     captions -> a data folder for training a retriever
+  pieces       text -> a pretrained model's pieces and their dict.txt, for fairseq-preprocess
 
-Each file holds `key<TAB>caption` lines; an image may have several. dict.txt holds the words of the training captions,
-lower-cased; the same splitter is used when the retriever is.
+`visual-grounding prepare WHAT --help` says what each takes. Without WHAT it is captions, whose flags follow.
 """
 
 import argparse
-from pathlib import Path
+
+from . import prepare_captions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of this verb."""
-    parser.add_argument("--train", type=Path, required=True, metavar="TSV", help="captions to train on")
-    parser.add_argument(
-        "--valid", type=Path, required=True, metavar="TSV", help="captions to choose the best checkpoint on"
+    """Flags of `prepare captions`, which was `prepare` alone."""
+    parser.add_argument("what", nargs="?", type=_what, metavar="WHAT", help="the first word, where it is given")
+    prepare_captions.add_arguments(parser)
+
+
+def _what(word: str) -> str:
+    """Only what isn't found among the verbs comes here, so it is none, or stands in the wrong place."""
+    raise argparse.ArgumentTypeError(
+        f"it should be captions or pieces, and the first word after `prepare`, but is {word!r}"
     )
-    parser.add_argument("--test", type=Path, metavar="TSV", help="captions to test on, with fairseq-validate")
-    parser.add_argument("--min-count", type=int, default=1, help="rarer words become <unk> (default: %(default)s)")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="data folder to write")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Check the captions and write the folder."""
-    from ..errors import InputError
-    from ..text.lines import read_captions
-    from ..text.words import DICTIONARY, count_words
-
-    if args.min_count < 1:
-        raise InputError(f"--min-count should be at least 1, but is {args.min_count}.")
-    sources = {"train": args.train, "valid": args.valid, "test": args.test}
-    captions = {split: read_captions(path) for split, path in sources.items() if path is not None}
-    words = count_words((caption for _, caption in captions["train"]), args.min_count)
-    if not words:
-        raise InputError(
-            f"--min-count {args.min_count} leaves no word, as none is so frequent in {args.train}. Lower it."
-        )
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-        for split, pairs in captions.items():
-            _write_lines(args.out / f"{split}.tsv", [f"{key}\t{caption}" for key, caption in pairs])
-        _write_lines(args.out / DICTIONARY, [f"{word} {count}" for word, count in words])
-    except OSError as error:
-        raise InputError(f"{args.out} can't be written: {error.strerror or error}.") from error
-    for split, pairs in captions.items():
-        print(f"{split}: {len(pairs)} captions of {len({key for key, _ in pairs})} images")
-    print(f"dict.txt: {len(words)} words that occur at least {args.min_count} times")
-
-
-def _write_lines(path: Path, lines: list[str]) -> None:
-    """Write beside, then rename: a file that exists is whole."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes("".join(f"{line}\n" for line in lines).encode("utf-8"))
-    temporary.replace(path)
+    """Run `prepare captions`."""
+    prepare_captions.run(args)

@@ -1,6 +1,5 @@
 """Files: a store, ids, a text, a retriever, an index, pictures; each by itself, and whether they belong together."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,8 @@ import numpy as np
 from ..errors import InputError
 from ..features.store import FeatureStore
 from ..images.sources import ImageSource, UnreadableImage, open_images, read_image
-from ..storage.artefact import META, sha256_of_file
+from ..storage.artefact import META, PARTIAL, sha256_of_file
+from ..storage.unfinished import Unfinished
 from ..text.lines import read_lines, sha256_of_lines
 from .findings import Finding, note, ok, wrong
 
@@ -75,39 +75,26 @@ def scan_features(features: np.ndarray, limit: int = SCANNED_BYTES) -> Scan:
     return Scan(rows, bad, bad_count, absent)
 
 
-def partial_of(folder: Path) -> Path:
-    """Where a command that makes `folder` works until it is done; `.` and `..` go by their real names."""
-    named = folder if folder.name not in ("", "..") else folder.resolve()
-    return named.parent / f"{named.name}.partial"
-
-
 def check_unfinished(folder: Path) -> Iterator[Finding]:
     """What an interrupted command left behind."""
-    partial = partial_of(folder)
-    if not partial.is_dir():
+    unfinished = Unfinished(folder)
+    if not unfinished.folder.is_dir():
         return
     if folder.exists():
-        yield note(f"{partial} lies beside the finished {folder}. Unless a command is writing it now, delete it.")
+        yield note(
+            f"{unfinished.folder} lies beside the finished {folder}. Unless a command is writing it now, delete it."
+        )
         return
-    done, shards = _progress(partial)
-    state = f"{done} of {shards} shards are done" if shards else f"{done} shards are done"
+    done, count = len(unfinished.done()), unfinished.shard_count()
+    state = f"{done} shards are done" if count is None else f"{done} of {count} shards are done"
     yield wrong(
         f"{folder} isn't finished: {state}. Run the command that makes it again; it continues where it stopped."
     )
 
 
-def _progress(partial: Path) -> tuple[int, int]:
-    done = sum(path.stem.isdigit() for path in (partial / "progress").glob("*.json"))
-    try:
-        plan = json.loads((partial / "progress" / "plan.json").read_text(encoding="utf-8"))
-        return done, -(-plan["rows"] // plan["shard_size"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return done, 0
-
-
 def exists(folder: Path) -> bool:
     """Whether there is more to check than what an interrupted command left."""
-    return folder.exists() or not partial_of(folder).is_dir()
+    return folder.exists() or not Unfinished(folder).folder.is_dir()
 
 
 def check_store(folder: Path, parts: Parts, everything: bool) -> Iterator[Finding]:
@@ -151,9 +138,9 @@ def check_image_ids(folder: Path, text: Path | None, parts: Parts) -> Iterator[F
 
     if not (folder / META).exists() and folder.is_dir():
         splits = sorted(path.parent for path in folder.glob(f"*/{META}"))
-        unfinished = sorted(path for path in folder.glob("*.partial") if path.is_dir())
+        unfinished = sorted(path for path in folder.glob(f"*{PARTIAL}") if path.is_dir())
         for path in unfinished:
-            yield from check_unfinished(path.with_name(path.name.removesuffix(".partial")))
+            yield from check_unfinished(path.with_name(path.name.removesuffix(PARTIAL)))
         for split in splits:
             yield from _check_table(ImageIds(split), None, parts)
         if splits and text is not None:

@@ -1,23 +1,19 @@
 """`extract --dry-run`: check all that can be checked, measure a few images, and say what a run would take."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
-import torch
-
-from ..errors import InputError
+from ..errors import InputError, check_at_least_one
 from ..images.sources import ImageSource
 from ..storage.estimate import Estimate, array_bytes, estimate_output, meta_bytes
 from ..storage.ranks import this_rank
-from ..storage.signature import signature
 from ..text.lines import sha256_of_lines
-from .backbones import Backbone
-from .extraction import MEAN, Pooling, map_ahead, prepare
+from .extraction import Extraction, Unreadable, map_ahead
+from .extractor import Extractor
 from .store import FEATURE_STORE
-from .store_writer import StoreSummary, check_shard_size, store_meta, store_plan
+from .store_writer import StoreSummary, store_meta, store_plan
 
 
 class Pace(NamedTuple):
@@ -58,6 +54,7 @@ class DryRun(NamedTuple):
     images: int
     first_key: str
     shape: tuple[int, int, int]
+    columns: tuple[str, ...]
     size: int
     estimate: Estimate
     device: str
@@ -67,9 +64,10 @@ class DryRun(NamedTuple):
     def describe(self) -> str:
         """A few lines for whoever ran the command."""
         shape = ", ".join(map(str, self.shape))
+        columns = f" with {', '.join(self.columns)}" if self.columns else ""
         lines = [
             ("images", f"{self.images}, the first is {self.first_key}"),
-            ("output", f"{self.out}: ({shape}) float16, {readable_size(self.size)}"),
+            ("output", f"{self.out}: ({shape}) float16{columns}, {readable_size(self.size)}"),
             ("disk", f"{readable_size(self.estimate.free)} free"),
         ]
         left = self.images_left
@@ -104,20 +102,18 @@ class DryRun(NamedTuple):
         if lacking:
             raise InputError(
                 f"{self.out} needs {readable_size(self.estimate.free + lacking)}, but the disk has "
-                f"{readable_size(self.estimate.free)} free. Free {readable_size(lacking)}, or choose another --out."
+                f"{readable_size(self.estimate.free)} free. Free {readable_size(lacking)}, or choose another output.",
+                "out",
             )
 
 
 def dry_run(
     images: ImageSource,
-    backbone: Backbone,
+    extractor: Extractor,
     out: str | Path,
-    pooling: Pooling = MEAN,
-    device: str | None = None,
     batch_size: int = 64,
     shard_size: int = 1024,
     workers: int | None = None,
-    precision: str = "float32",
     clock: Callable[[], float] = time.perf_counter,
 ) -> DryRun:
     """Find out what `extract` with the same arguments would do. One batch is measured; nothing is written.
@@ -125,35 +121,37 @@ def dry_run(
     Raises:
         InputError: as `extract`, as far as that can be known before.
     """
-    job = prepare(images, backbone, pooling, device, batch_size, workers, precision)
-    check_shard_size(shard_size)
-    count, (regions, size) = len(images.keys), job.shape
+    job = Extraction(images, extractor, batch_size, workers)
+    check_at_least_one(shard_size=shard_size)
+    count, (regions, size), columns = len(images.keys), extractor.shape, extractor.columns
     digest = sha256_of_lines(list(images.keys))
-    plan = store_plan(job.plan, digest, regions, size)
+    plan = store_plan(job.plan, digest, regions, size, columns)
     estimate = estimate_output(out, FEATURE_STORE, plan, count, shard_size)
-    meta = store_meta(StoreSummary(count, regions, size, 0, 0), digest, signature("extract", **job.seen))
+    meta = store_meta(StoreSummary(count, regions, size, 0, 0, columns.present), digest, job.signature, columns)
+    arrays = {"features": ((regions, size), "float16"), **columns.arrays(regions)}
+    lists = [images.keys, *columns.files().values()]
     total = (
-        array_bytes((count, regions, size), "float16")
-        + sum(len(key.encode()) + 1 for key in images.keys)
+        sum(array_bytes((count, *row), dtype) for row, dtype in arrays.values())
+        + sum(len(line.encode()) + 1 for lines in lists for line in lines)
         + meta_bytes(FEATURE_STORE, plan, count, shard_size, meta)
     )
     pace, seconds = None, 0.0
+    device = extractor.computation.device
     if estimate.missing:
         shard = estimate.missing[len(estimate.missing) // 2]
         rows = range(shard.start, min(shard.stop, shard.start + batch_size))
-        pace = measure(job.load, job.regions, rows, job.threads, clock)
+        pace = measure(job.load, lambda pictures: job.rows(pictures)["features"].cpu(), rows, job.threads, clock)
         left = sum(shard.stop - shard.start for shard in estimate.missing)
-        on_gpu = job.place.type == "cuda"
+        on_gpu = device.type == "cuda"
         # Ranks on one CPU share its cores, and so the pace; on GPUs each has a card of its own.
         seconds = pace.seconds(left, overlapped=on_gpu) / (this_rank().world if on_gpu else 1)
-    return DryRun(
-        Path(out), count, images.keys[0], (count, regions, size), total, estimate, str(job.place), pace, seconds
-    )
+    shape = (count, regions, size)
+    return DryRun(Path(out), count, images.keys[0], shape, columns.present, total, estimate, str(device), pace, seconds)
 
 
 def measure(
-    load: Callable[[int], np.ndarray | str],
-    regions: Callable[[torch.Tensor], torch.Tensor],
+    load: Callable[[int], Any],
+    finish: Callable[[Sequence[Any]], object],
     rows: Iterable[int],
     threads: int,
     clock: Callable[[], float],
@@ -161,22 +159,23 @@ def measure(
     """Time both halves of the work on a batch.
 
     Args:
-        load: row -> pixels (H, W, 3) uint8, or why there are none.
-        regions: pixels (B, H, W, 3) -> features, on the device.
+        load: row -> a picture, or `Unreadable`.
+        finish: turns pictures into features, and waits for the device.
     """
     started = clock()
     loaded = list(map_ahead(load, rows, threads, ahead=2 * threads))
     load_seconds = (clock() - started) / len(loaded)
-    readable = [image for image in loaded if not isinstance(image, str)]
+    readable = [picture for picture in loaded if not isinstance(picture, Unreadable)]
     forward_seconds = 0.0
     if readable:
         # As large as the real batches, so that memory is tried too.
-        pixels = torch.from_numpy(np.stack([readable[place % len(readable)] for place in range(len(loaded))]))
-        regions(pixels).cpu()  # the first time a network allocates memory and chooses its algorithms
+        pictures = [readable[place % len(readable)] for place in range(len(loaded))]
+        finish(pictures)  # the first time a network allocates memory and chooses its algorithms
         started = clock()
-        regions(pixels).cpu()  # waits for the device
-        forward_seconds = (clock() - started) / len(pixels)
-    return Pace(len(loaded), load_seconds, forward_seconds, [image for image in loaded if isinstance(image, str)])
+        finish(pictures)
+        forward_seconds = (clock() - started) / len(pictures)
+    reasons = [picture.reason for picture in loaded if isinstance(picture, Unreadable)]
+    return Pace(len(loaded), load_seconds, forward_seconds, reasons)
 
 
 def readable_size(count: int) -> str:

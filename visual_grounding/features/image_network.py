@@ -107,8 +107,8 @@ def build_image_network(name: str, weights: str | None, image_size: int | None) 
         raise InputError(f"--image-backbone should be a network of torchvision, such as resnet50, but is {name}.")
     try:
         backbone = load_backbone(name, weights, image_size)
-    except InputError as error:  # it names the flags of `extract`
-        message = re.sub(r"--(backbone|weights)\b", r"--image-\1", str(error))
+    except InputError as error:  # it speaks of things, or names the flags of `extract`
+        message = re.sub(r"--(backbone|weights)\b|^(backbone)\b", r"--image-\1\2", str(error))
         raise InputError(message.replace("--image-weights", "--image-backbone-weights")) from error
     # Random weights come with a fixed scale, for features in float16; training finds its own.
     network = getattr(backbone.network, "network", backbone.network) if weights == RANDOM else backbone.network

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, check_at_least_one
 from ..storage.artefact import read_meta
 from ..storage.shards import Shard, ShardedArtefact
 from ..text.lines import read_lines, sha256_of_lines
@@ -82,7 +82,7 @@ class StoreWriter:
         strict: bool = False,
         columns: Columns = NO_COLUMNS,
     ) -> None:
-        check_shard_size(shard_size)
+        check_at_least_one(shard_size=shard_size)
         columns.check()
         self.keys = keys
         self.shape = (regions, size)
@@ -202,7 +202,7 @@ class StoreWriter:
     def _refuse_unreadable(self, unreadable: Sequence[tuple[str, str]]) -> None:
         if self.strict and unreadable:
             key, reason = unreadable[0]
-            raise InputError(f"{key} is unreadable ({reason}), and --strict allows no such image.")
+            raise InputError(f"{key} is unreadable ({reason}); strictly, no such image is allowed.", "strict")
 
     def _refuse_cleared(self, count: int, said: np.ndarray | None = None, shard: Shard | None = None) -> None:
         if self.strict and count:
@@ -212,19 +212,10 @@ class StoreWriter:
                 first = f" The first is region {region} of row {shard.start + row} ({self.keys[shard.start + row]})."
             names = ", ".join(self.columns.present)
             raise InputError(
-                f"{count} regions have only zeros as features, so they are absent, but {names} say something of them, "
-                f"and --strict allows no such region.{first}"
+                f"{count} regions have only zeros as features, so they are absent, but {names} say something of them; "
+                f"strictly, no such region is allowed.{first}",
+                "strict",
             )
-
-
-def check_shard_size(shard_size: int) -> None:
-    """Refuse an absurd size.
-
-    Raises:
-        InputError: it is less than one image.
-    """
-    if shard_size < 1:
-        raise InputError(f"--shard-size should be 1 image or more, but is {shard_size}.")
 
 
 def store_plan(

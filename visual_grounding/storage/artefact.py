@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import InputError
 
 META = "meta.json"
+PARTIAL = ".partial"  # behind the name of an output that isn't finished; `unfinished.py` says what lies there
 FORMAT_VERSION = 1
 _AGAIN = "Delete its folder, and run the command that makes it again."
 
@@ -76,12 +77,12 @@ def read_meta(folder: str | Path, expected_format: str, **fields: type | UnionTy
     folder = Path(folder)
     path = folder / META
     if not path.is_file():
-        if folder.with_name(folder.name + ".partial").is_dir():
+        if folder.with_name(folder.name + PARTIAL).is_dir():
             raise InputError(
-                f"{folder} should hold {_named(expected_format)}, but only {folder}.partial exists: the command "
+                f"{folder} should hold {_named(expected_format)}, but only {folder}{PARTIAL} exists: the command "
                 "that writes it was interrupted. Run that command again; it continues where it stopped."
             )
-        if folder.name.endswith(".partial"):
+        if folder.name.endswith(PARTIAL):
             raise InputError(
                 f"{folder} should hold {_named(expected_format)}, but is what an interrupted command left. Run that "
                 "command again; it continues where it stopped."

@@ -11,11 +11,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from .artefact import FORMAT_VERSION, META, json_text
-from .shards import Shard, refuse_other_plan, shards_of
+from .artefact import FORMAT_VERSION, json_text
+from .shards import finished_plan, refuse_other_plan
+from .unfinished import Shard, Unfinished, shards_of
 from .writers import refuse_if_written
 
 _NOTE_BYTES = 4096  # a shard's note on disk, until the artefact is published
+
+
+class Room(NamedTuple):
+    """The disk where an output will lie.
+
+    Attributes:
+        free: bytes.
+        claimed: bytes that an interrupted run of this output took from the disk already.
+    """
+
+    free: int
+    claimed: int
+
+    def lacking(self, size: int) -> int:
+        """How many bytes the disk lacks for an output of `size` bytes; 0 where it suffices."""
+        return max(0, size - self.claimed - self.free)
 
 
 class Estimate(NamedTuple):
@@ -24,8 +41,7 @@ class Estimate(NamedTuple):
     Attributes:
         finished: the artefact is there already.
         missing: shards still to be written.
-        free: bytes free where it will lie.
-        claimed: bytes of it that an interrupted run took from the disk already.
+        free, claimed: as in `Room`.
     """
 
     finished: bool
@@ -37,7 +53,7 @@ class Estimate(NamedTuple):
         """How many bytes the disk lacks for an artefact of `size` bytes; 0 where it suffices."""
         if self.finished:
             return 0
-        return max(0, size - self.claimed + _NOTE_BYTES * len(self.missing) - self.free)
+        return Room(self.free, self.claimed).lacking(size + _NOTE_BYTES * len(self.missing))
 
 
 def estimate_output(out: str | Path, format: str, plan: dict[str, Any], rows: int, shard_size: int) -> Estimate:
@@ -46,25 +62,46 @@ def estimate_output(out: str | Path, format: str, plan: dict[str, Any], rows: in
     Raises:
         InputError: it exists and was made by another plan, or can't be written.
     """
-    out = Path(out) if Path(out).name not in ("", "..") else Path(out).resolve()
+    unfinished = Unfinished(out)
     now = {"format": format, **json.loads(json.dumps({**plan, "rows": rows, "shard_size": shard_size}))}
-    partial = out.with_name(out.name + ".partial")
-    free = _free(out)
-    refuse_if_written(partial)
-    if out.exists():
-        try:
-            meta = json.loads((out / META).read_text(encoding="utf-8"))
-            previous = {"format": meta["format"], **meta["plan"]}
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise InputError(f"{out} exists and isn't a finished {format}. Choose another --out.") from error
-        refuse_other_plan(previous, now, out)
-        return Estimate(True, [], free, 0)
-    shards = list(shards_of(rows, shard_size))
-    done = {path.stem for path in partial.glob("progress/*.json")} - {"plan"}
-    claimed = sum(_allocated(path) for path in partial.glob("files/*.npy"))
+    room = room_for(out)
+    refuse_if_written(unfinished.folder)
+    if unfinished.out.exists():
+        refuse_other_plan(finished_plan(unfinished.out, format), now, unfinished.out)
+        return Estimate(True, [], room.free, 0)
+    done = unfinished.done()
     if done:
-        refuse_other_plan(_previous(partial), now, partial)
-    return Estimate(False, [shard for shard in shards if f"{shard.number:06d}" not in done], free, claimed)
+        refuse_other_plan(unfinished.plan(), now, unfinished.folder)
+    missing = [shard for shard in shards_of(rows, shard_size) if shard.number not in done]
+    return Estimate(False, missing, *room)
+
+
+def room_for(out: str | Path) -> Room:
+    """The room there is for an output.
+
+    Raises:
+        InputError: it can't be written there.
+    """
+    unfinished = Unfinished(out)
+    folder = unfinished.out.absolute().parent
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        reason = "no permission, or a read-only disk" if folder.is_dir() else f"{folder} is no folder"
+        raise InputError(f"{out} can't be written: {reason}. Choose another --out.")
+    return Room(shutil.disk_usage(folder).free, unfinished.claimed())
+
+
+def readable_size(count: int) -> str:
+    """Bytes for a person.
+
+    >>> readable_size(999), readable_size(1536), readable_size(5 * 2**30)
+    ('999 bytes', '1.5 KiB', '5.0 GiB')
+    """
+    if count < 1024:
+        return f"{count} bytes"
+    power = min((count.bit_length() - 1) // 10, 5)
+    return f"{count / 1024**power:.1f} {'KMGTP'[power - 1]}iB"
 
 
 def array_bytes(shape: tuple[int, ...], dtype: str) -> int:
@@ -79,28 +116,3 @@ def meta_bytes(format: str, plan: Mapping[str, Any], rows: int, shard_size: int,
     """Size of the `meta.json` that `ShardedArtefact` publishes."""
     plan = {**plan, "rows": rows, "shard_size": shard_size}
     return len(json_text({"format": format, "version": FORMAT_VERSION, "plan": plan, **meta}).encode())
-
-
-def _previous(partial: Path) -> dict[str, Any]:
-    path = partial / "progress/plan.json"
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(
-            f"{path} should say what was done before, but is broken: {error}. Delete {partial}."
-        ) from error
-
-
-def _free(out: Path) -> int:
-    folder = out.absolute().parent
-    while not folder.exists():
-        folder = folder.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        reason = "no permission, or a read-only disk" if folder.is_dir() else f"{folder} is no folder"
-        raise InputError(f"{out} can't be written: {reason}. Choose another --out.")
-    return shutil.disk_usage(folder).free
-
-
-def _allocated(path: Path) -> int:
-    status = path.stat()
-    return min(status.st_blocks * 512, status.st_size)

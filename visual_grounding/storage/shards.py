@@ -1,7 +1,7 @@
 """Write an artefact shard by shard, survive being killed, and publish it by one atomic rename.
 
-`OUT.partial/files/` grows in place: every array has its full size from the start, each shard is written at its own
-offset. `OUT.partial/progress/` remembers the plan (every choice and input that decides the bytes) and the shards done.
+`OUT.partial/` (`unfinished.py`) grows in place: every array has its full size from the start, each shard is written at
+its own offset; beside them it remembers the plan (every choice and input that decides the bytes) and the shards done.
 A rerun with the same plan does only what is missing, so its result is the same byte by byte. Publishing renames
 `files/` to `OUT`: under its own name an artefact is always whole.
 
@@ -18,22 +18,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import UnionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..errors import InputError
 from .artefact import FORMAT_VERSION, META, check_fields, open_array, sync_folder, write_json
 from .ranks import Rank, this_rank
+from .unfinished import Shard, Unfinished, shards_of
 from .writers import LEAVE_SECONDS, Writers, remove_abandoned
-
-
-class Shard(NamedTuple):
-    """Rows `start` to `stop` (exclusive) of an artefact's arrays."""
-
-    number: int
-    start: int
-    stop: int
 
 
 class ShardedArtefact:
@@ -72,14 +65,13 @@ class ShardedArtefact:
         arrays: dict[str, tuple[tuple[int, ...], str]],
         rank: Rank | None = None,
     ) -> None:
-        self.out = Path(out) if Path(out).name not in ("", "..") else Path(out).resolve()
+        self._unfinished = Unfinished(out)
+        self.out, self.partial = self._unfinished.out, self._unfinished.folder
+        self.files, self.progress = self._unfinished.files, self._unfinished.progress
         self.format = format
         self.plan = json.loads(json.dumps({**plan, "rows": rows, "shard_size": shard_size}))
         self.rows = rows
         self.shard_size = shard_size
-        self.partial = self.out.with_name(self.out.name + ".partial")
-        self.files = self.partial / "files"
-        self.progress = self.partial / "progress"
         self._rows = {name: (tuple(map(int, shape)), np.dtype(dtype)) for name, (shape, dtype) in arrays.items()}
         self._rank = this_rank() if rank is None else rank
         self.finished = self._check_finished()
@@ -102,12 +94,7 @@ class ShardedArtefact:
     def _check_finished(self) -> bool:
         if not self.out.exists():
             return False
-        try:
-            meta = json.loads((self.out / META).read_text(encoding="utf-8"))
-            previous = {"format": meta["format"], **meta["plan"]}
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise InputError(f"{self.out} exists and isn't a finished {self.format}. Choose another --out.") from error
-        self._refuse_other_plan(previous, self.out)
+        self._refuse_other_plan(finished_plan(self.out, self.format), self.out)
         for name, (shape, dtype) in self._rows.items():
             open_array(self.out / f"{name}.npy", (self.rows, *shape), dtype.name)
         remove_abandoned(self.partial)
@@ -124,11 +111,10 @@ class ShardedArtefact:
 
     def _continues(self) -> bool:
         """Whether an earlier run of the same plan, or another rank, left something to continue."""
-        plan_file = self.progress / "plan.json"
-        if not plan_file.exists() or not self.files.is_dir():
+        if not self._unfinished.plan_file.exists() or not self.files.is_dir():
             return False
-        previous = self._read_progress(plan_file)
-        done = any(path.stem.isdigit() for path in self.progress.glob("*.json"))
+        previous = self._unfinished.plan()
+        done = self._unfinished.done()
         if done or self._writers.others():
             self._refuse_other_plan(previous, self.partial)
         if previous != {"format": self.format, **self.plan}:
@@ -142,16 +128,6 @@ class ShardedArtefact:
         path = self.files / f"{name}.npy"
         return path.is_file() and path.stat().st_size == len(self._header(name)) + self.rows * self._row_bytes(name)
 
-    def _read_progress(self, path: Path) -> dict[str, Any]:
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if isinstance(content, dict):
-                return content
-            reason = f"it holds a {type(content).__name__}"
-        except (OSError, ValueError, RecursionError) as error:
-            reason = str(error)
-        raise InputError(f"{path} should say what was done before, but is broken: {reason}. Delete {self.partial}.")
-
     def _start(self) -> None:
         for folder in (self.progress, self.files):
             shutil.rmtree(folder, ignore_errors=True)
@@ -161,7 +137,7 @@ class ShardedArtefact:
         except OSError:
             shutil.rmtree(self.files, ignore_errors=True)  # nothing is in there yet, but it may have filled the disk
             raise
-        write_json(self.progress / "plan.json", {"format": self.format, **self.plan})
+        write_json(self._unfinished.plan_file, {"format": self.format, **self.plan})
 
     def _lay_out(self) -> None:
         """Make every array in its full size."""
@@ -199,13 +175,10 @@ class ShardedArtefact:
 
     def missing(self) -> Iterator[Shard]:
         """The shards that this rank still has to write, in order."""
-        return (shard for shard in self.own() if not self._marker(shard).exists())
+        return (shard for shard in self.own() if not self._unfinished.marker(shard.number).exists())
 
     def _owner(self, shard: Shard) -> int:
         return shard.number % self._rank.world
-
-    def _marker(self, shard: Shard) -> Path:
-        return self.progress / f"{shard.number:06d}.json"
 
     def write(self, shard: Shard, arrays: dict[str, np.ndarray], notes: dict[str, Any] | None = None) -> None:
         """Write one shard of every array, then mark it done. `notes` (JSON-ready) come back from `notes()`."""
@@ -223,10 +196,11 @@ class ShardedArtefact:
                     os.fdatasync(file.fileno())
             except OSError as error:
                 raise self._unwritable(path, error) from error
+        marker = self._unfinished.marker(shard.number)
         try:
-            write_json(self._marker(shard), notes or {})
+            write_json(marker, notes or {})
         except OSError as error:
-            raise self._unwritable(self._marker(shard), error) from error
+            raise self._unwritable(marker, error) from error
 
     def add_lines(self, name: str, lines: Iterable[str]) -> None:
         """Add a text file beside the arrays, one item a line, before publishing; the rank that publishes does.
@@ -260,8 +234,9 @@ class ShardedArtefact:
         self._wait_for_shards()
         notes = []
         for shard in self.shards():
-            notes.append(self._read_progress(self._marker(shard)))
-            check_fields(self._marker(shard), notes[-1], fields)
+            marker = self._unfinished.marker(shard.number)
+            notes.append(self._unfinished.read(marker))
+            check_fields(marker, notes[-1], fields)
         return notes
 
     def publish(self, meta: dict[str, Any]) -> None:
@@ -294,16 +269,23 @@ class ShardedArtefact:
             left = list(self.shards())
 
             def owners() -> set[int]:
-                left[:] = [shard for shard in left if not self._marker(shard).exists()]
+                left[:] = [shard for shard in left if not self._unfinished.marker(shard.number).exists()]
                 return {self._owner(shard) for shard in left}
 
             self._writers.wait_for("the shards", owners)
 
 
-def shards_of(rows: int, shard_size: int) -> Iterator[Shard]:
-    """Cut rows into shards."""
-    for number, start in enumerate(range(0, rows, shard_size)):
-        yield Shard(number, start, min(start + shard_size, rows))
+def finished_plan(out: Path, format: str) -> dict[str, Any]:
+    """The plan of a finished artefact, with its format.
+
+    Raises:
+        InputError: it isn't a finished artefact.
+    """
+    try:
+        meta = json.loads((out / META).read_text(encoding="utf-8"))
+        return {"format": meta["format"], **meta["plan"]}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f"{out} exists and isn't a finished {format}. Choose another --out.") from error
 
 
 def refuse_other_plan(previous: dict[str, Any], now: dict[str, Any], place: Path) -> None:

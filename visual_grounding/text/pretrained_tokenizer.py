@@ -1,4 +1,4 @@
-"""The tokenizer that belongs to a pretrained text encoder, from a hub name or a local folder."""
+"""Tokenizers of pretrained models, from a hub name or a local folder; sentences as a text encoder reads them."""
 
 import unicodedata
 from pathlib import Path
@@ -11,10 +11,18 @@ _NO_LIMIT = 1_000_000
 _FEWEST_POSITIONS = 2  # those of the special tokens around a sentence
 # Encoders of these families count positions from the padding symbol's number + 1, and so have fewer of them for text.
 _POSITIONS_AFTER_PADDING = ("roberta", "camembert", "mpnet", "xmod", "data2vec-text", "ibert", "longformer", "luke")
+_FEWEST_OF_EMBEDDED = 0.9  # some models embed a few pieces more than there are
+
+_HERE = "a folder with a pretrained model, or a model's name on the hub (offline only one that was downloaded before)"
+TEXT_ENCODER = f"text encoder {{!r}} should be `sru`, `bag`, {_HERE}"
+TOKENIZER = f"tokenizer {{!r}} should be {_HERE}"
 
 
-def load_pretrained(auto_class: Any, name: str, **options: Any) -> Any:
+def load_pretrained(auto_class: Any, name: str, wanted: str = TEXT_ENCODER, **options: Any) -> Any:
     """Call a transformers Auto class on a name or folder, with an error that says what to do.
+
+    Args:
+        wanted: the message's first half, with a place for the name.
 
     Raises:
         InputError: nothing loads from there.
@@ -24,10 +32,45 @@ def load_pretrained(auto_class: Any, name: str, **options: Any) -> Any:
         return auto_class.from_pretrained(name, trust_remote_code=False, **options)
     except Exception as error:  # a broken configuration or tokenizer file fails in many ways
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"{wanted.format(name)}, but loading failed: {reason}") from error
+
+
+def load_tokenizer(name: str, wanted: str = TOKENIZER) -> Any:
+    """The tokenizer of a pretrained model.
+
+    Raises:
+        InputError: none loads from there.
+    """
+    from transformers import AutoTokenizer
+
+    return load_pretrained(AutoTokenizer, name, wanted)
+
+
+def check_vocabulary(pieces: int, embedded: int, name: str) -> None:
+    """Refuse a tokenizer that can't be its model's: where its files are missing, transformers may make an empty one.
+
+    Args:
+        pieces: how many the tokenizer has.
+        embedded: how many the model has vectors of; some have a few more than there are pieces.
+
+    Raises:
+        InputError: more pieces than vectors, or far fewer.
+    """
+    if not _FEWEST_OF_EMBEDDED * embedded <= pieces <= embedded:
+        remedy = (
+            f"Where pieces were added to it, give the model as many rows: model.resize_token_embeddings({pieces})."
+            if pieces > embedded
+            else "Copy the tokenizer's files too (tokenizer.json, or vocab.json and merges.txt)."
+        )
         raise InputError(
-            f"text encoder {name!r} should be `sru`, `bag`, a folder with a pretrained model, or a model's name on the "
-            f"hub (offline only one that was downloaded before), but loading failed: {reason}"
-        ) from error
+            f"{name} should have a tokenizer of the {embedded} pieces that its model embeds, but its tokenizer "
+            f"has {pieces}. {remedy}"
+        )
+
+
+def composed(text: str) -> str:
+    """A text in which a letter with its accent is one code point (NFC): ä must be the same ä, whoever typed it."""
+    return unicodedata.normalize("NFC", text)
 
 
 def positions_of(config: Any) -> int:
@@ -45,6 +88,24 @@ def positions_of(config: Any) -> int:
     return positions
 
 
+def longest_sentence(tokenizer: Any, config: Any, wanted: str) -> int:
+    """How many tokens a sentence may have, the special ones included; a million where nothing says so.
+
+    Args:
+        config: of the model; None where only the tokenizer is there.
+        wanted: what they are of, for the message.
+
+    Raises:
+        InputError: a limit isn't a number, or too small.
+    """
+    limit = tokenizer.model_max_length
+    positions = getattr(config, "max_position_embeddings", None)
+    for value, place in ((limit, "its tokenizer"), (positions, "its configuration")):
+        if value is not None and (not isinstance(value, int | float) or not value > _FEWEST_POSITIONS):
+            raise InputError(f"{wanted} should say how many tokens a sentence may have, but {place} says {value!r}.")
+    return int(min(limit, _NO_LIMIT if config is None else positions_of(config)))
+
+
 class PretrainedTokenizer:
     """Sentences to numbers of word pieces, with the encoder's own special tokens around them.
 
@@ -57,7 +118,7 @@ class PretrainedTokenizer:
     """
 
     def __init__(self, name: str) -> None:
-        from transformers import AutoConfig, AutoTokenizer
+        from transformers import AutoConfig
 
         config = load_pretrained(AutoConfig, name)
         if getattr(config, "is_encoder_decoder", False):
@@ -65,25 +126,15 @@ class PretrainedTokenizer:
                 f"text encoder {name!r} should be an encoder such as BERT or XLM-R, but is an encoder with a decoder "
                 f"({config.model_type})."
             )
-        self.tokenizer = load_pretrained(AutoTokenizer, name)
-        limit = self.tokenizer.model_max_length
-        positions = getattr(config, "max_position_embeddings", None)
-        for value, place in ((limit, "its tokenizer"), (positions, "its configuration")):
-            if value is not None and (not isinstance(value, int | float) or not value > _FEWEST_POSITIONS):
-                raise InputError(
-                    f"text encoder {name!r} should say how many tokens a sentence may have, but {place} says {value!r}."
-                )
-        self.max_tokens = int(min(limit, positions_of(config)))
+        self.tokenizer = load_tokenizer(name, TEXT_ENCODER)
+        self.max_tokens = longest_sentence(self.tokenizer, config, f"text encoder {name!r}")
         self.pad: int = self.tokenizer.pad_token_id or 0
 
     def encode(self, texts: list[str]) -> tuple[list[list[int]], int]:
-        """Numbers of each sentence's pieces, and how many sentences were cut.
-
-        A letter with its accent is one code point first (NFC): ä must be the same ä, whoever typed it.
-        """
+        """Numbers of each sentence's pieces, and how many sentences were cut."""
         if not texts:
             return [], 0
-        texts = [unicodedata.normalize("NFC", text) for text in texts]
+        texts = [composed(text) for text in texts]
         full = self.tokenizer(texts, verbose=False)["input_ids"]
         too_long = [number for number, pieces in enumerate(full) if len(pieces) > self.max_tokens]
         for number in too_long:  # cut by the tokenizer, so that the closing special token stays

@@ -2,12 +2,15 @@
 
 The classifier is cut off; what pools the map is a choice of the extraction. The prefix of a name is the library that
 the network comes from: none for torchvision and the scattering network, `timm:`, and `clip:` for the image towers of
-CLIP, SigLIP and SigLIP 2 through transformers.
+CLIP, SigLIP and SigLIP 2 through transformers. `backbone.py` says how to bring one from outside this package.
 """
 
+from dataclasses import replace
 from difflib import get_close_matches
+from typing import Any
 
 from ...errors import InputError
+from ...extensions import is_extension, load_extension
 from . import dual_encoder_towers, timm_networks
 from .backbone import Backbone
 from .preprocessing import LibraryPreprocessing, PicturePreprocessing, Preprocessing
@@ -21,9 +24,11 @@ __all__ = [
     "Preprocessing",
     "backbone_names",
     "load_backbone",
+    "load_extension_backbone",
 ]
 
 SCATTERING = "scattering"
+GROUP = "backbones"  # of extensions
 _BY_PREFIX = {
     timm_networks.PREFIX: timm_networks.load_timm,
     dual_encoder_towers.PREFIX: dual_encoder_towers.load_image_tower,
@@ -39,7 +44,7 @@ def load_backbone(name: str, weights: str | None = None, image_size: int | None 
     """Build a backbone in evaluation mode, on the CPU.
 
     Args:
-        name: one of `backbone_names()`, or `timm:NAME`, `clip:NAME` or `clip:FOLDER`.
+        name: one of `backbone_names()`, or `timm:NAME`, `clip:NAME`, `clip:FOLDER` or `package.module:Name`.
         weights: a name (tag) that the library has for this network (downloaded unless its cache has it), a local
             state_dict (.pth, .pt, .bin, .safetensors), a local folder, "none" for seeded random numbers; None for the
             library's default.
@@ -47,19 +52,63 @@ def load_backbone(name: str, weights: str | None = None, image_size: int | None 
         seed: of random weights.
 
     Raises:
-        InputError: unknown backbone or weights, a file that doesn't fit the network, or a download that failed.
+        InputError: unknown backbone or weights, a file that doesn't fit the network, or a download that failed; a name
+            from outside that stands for something else.
     """
-    prefix = next((prefix for prefix in _BY_PREFIX if name.startswith(prefix)), None)
+    if is_outside(name):
+        made = load_extension_backbone(name, weights, image_size, seed)
+        if not isinstance(made, Backbone):
+            raise InputError(
+                f"{name} should make a Backbone, since its map is needed here, but made a {type(made).__name__}.",
+                "backbone",
+            )
+        return made
+    prefix = _prefix(name)
     if prefix is None and name not in backbone_names():
-        raise InputError(f"--backbone {name} is unknown.{_suggestion(name)} Known: {', '.join(backbone_names())}, "
-                         f"{timm_networks.PREFIX}NAME, {dual_encoder_towers.PREFIX}NAME or FOLDER.")  # fmt: skip
-    if image_size is not None and image_size < 1:
-        raise InputError(f"--image-size should be 1 pixel or more, but is {image_size}.")
+        known = [*backbone_names(), f"{timm_networks.PREFIX}NAME", f"{dual_encoder_towers.PREFIX}NAME or FOLDER"]
+        raise InputError(
+            f"backbone {name} is unknown.{_suggestion(name)} Known: {', '.join(known)}, package.module:Name.",
+            "backbone",
+        )
+    _check_image_size(image_size)
     if prefix is not None:
         return _BY_PREFIX[prefix](name, weights, image_size, seed)
     if name == SCATTERING:
         return _scattering(weights, image_size)
     return load_torchvision(name, weights, image_size, seed)
+
+
+def is_outside(name: str) -> bool:
+    """Whether a name is of a backbone, or a whole extractor, from outside this package."""
+    return name not in backbone_names() and _prefix(name) is None and is_extension(name, GROUP)
+
+
+def load_extension_backbone(name: str, weights: str | None, image_size: int | None, seed: int) -> Any:
+    """What a name from outside this package makes, as `backbone.py` says; a `Backbone` is put in evaluation mode.
+
+    Raises:
+        InputError: it can't be loaded or called, or an image size below 1.
+    """
+    _check_image_size(image_size)
+    make = load_extension(name, GROUP, "backbone")
+    if not callable(make):
+        raise InputError(f"{name} should be a function or a class, but is a {type(make).__name__}.", "backbone")
+    made = make(weights=weights, image_size=image_size, seed=seed)
+    if not isinstance(made, Backbone):
+        return made
+    for network in (made.network, made.own):
+        if network is not None:
+            network.eval()
+    return replace(made, name=name)
+
+
+def _prefix(name: str) -> str | None:
+    return next((prefix for prefix in _BY_PREFIX if name.startswith(prefix)), None)
+
+
+def _check_image_size(image_size: int | None) -> None:
+    if image_size is not None and image_size < 1:
+        raise InputError(f"the image size should be 1 pixel or more, but is {image_size}.", "image_size")
 
 
 def _suggestion(name: str) -> str:
@@ -80,10 +129,10 @@ def _scattering(weights: str | None, image_size: int | None) -> Backbone:
 
     if weights not in (None, "none"):
         raise InputError(
-            f"--backbone {SCATTERING} has no weights to learn, but --weights is {weights}. Leave --weights out."
+            f"{SCATTERING} has no weights to learn, but {weights} was given as weights. Leave it out.", "weights"
         )
     try:
         network = ScatteringNetwork() if image_size is None else ScatteringNetwork(image_size=image_size)
     except ValueError as error:
-        raise InputError(f"--image-size doesn't suit --backbone {SCATTERING}: {error}") from error
+        raise InputError(f"the image size doesn't suit {SCATTERING}: {error}", "image_size") from error
     return Backbone(SCATTERING, network.eval(), Preprocessing(network.image_size, network.image_size), "none")

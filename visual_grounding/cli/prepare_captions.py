@@ -1,0 +1,46 @@
+"""Captions -> a data folder for training a retriever: <split>.tsv and dict.txt.
+
+  visual-grounding prepare captions --train train.tsv --valid dev.tsv --out data/captions
+  fairseq-train data/captions --user-dir "$(visual-grounding user-dir)" --task image_text_matching \\
+      --arch visual_semantic_embedding --criterion hardest_negative_triplet --image-features features/all ...
+
+Each file holds `key<TAB>caption` lines; an image may have several. dict.txt holds the words of the training captions,
+lower-cased; the same splitter is used when the retriever is.
+"""
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of this verb."""
+    parser.add_argument("--train", type=Path, required=True, metavar="TSV", help="captions to train on")
+    parser.add_argument(
+        "--valid", type=Path, required=True, metavar="TSV", help="captions to choose the best checkpoint on"
+    )
+    parser.add_argument("--test", type=Path, metavar="TSV", help="captions to test on, with fairseq-validate")
+    parser.add_argument("--min-count", type=int, default=1, help="rarer words become <unk> (default: %(default)s)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="data folder to write")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Check the captions and write the folder."""
+    from ..errors import InputError
+    from ..storage.text_files import write_text_files
+    from ..text.lines import read_captions
+    from ..text.words import DICTIONARY, count_words
+
+    if args.min_count < 1:
+        raise InputError(f"--min-count should be at least 1, but is {args.min_count}.")
+    sources = {"train": args.train, "valid": args.valid, "test": args.test}
+    captions = {split: read_captions(path) for split, path in sources.items() if path is not None}
+    words = count_words((caption for _, caption in captions["train"]), args.min_count)
+    if not words:
+        raise InputError(
+            f"--min-count {args.min_count} leaves no word, as none is so frequent in {args.train}. Lower it."
+        )
+    files = {f"{split}.tsv": (f"{key}\t{caption}" for key, caption in pairs) for split, pairs in captions.items()}
+    write_text_files(args.out, {**files, DICTIONARY: (f"{word} {count}" for word, count in words)}, last=DICTIONARY)
+    for split, pairs in captions.items():
+        print(f"{split}: {len(pairs)} captions of {len({key for key, _ in pairs})} images")
+    print(f"dict.txt: {len(words)} words that occur at least {args.min_count} times")

@@ -1,0 +1,206 @@
+"""One tokenizer, two numberings: a transformers tokenizer's pieces as the symbols of a fairseq dictionary.
+
+fairseq's Dictionary always begins with `<s> <pad> </s> <unk>`, a pretrained encoder's embedding begins with what its
+makers liked. Here the four stand for the tokenizer's own pieces in those roles ([CLS] [PAD] [SEP] [UNK] of a BERT), and
+all other pieces follow in the tokenizer's order:
+
+    fairseq's number   0 = [CLS]   1 = [PAD]   2 = [SEP]   3 = [UNK]   4, 5 … = all others, ascending
+    tokenizer_ids      101         0           102         100         1, 2, 3 …
+
+RoBERTa and XLM-R were trained with fairseq, so their permutation is the identity. The mask is spelled `<mask>`, as
+fairseq's own masked language models look for it. None of this needs fairseq.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import groupby, zip_longest
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from .pretrained_tokenizer import composed, load_pretrained, load_tokenizer, longest_sentence
+from .words import PAD, SPECIAL_SYMBOLS, UNKNOWN
+
+BOS, EOS = 0, 2
+MASK = "<mask>"
+NONE = -1  # in `tokenizer_ids`: the tokenizer has no such piece
+PADDING_WORD = re.compile(r"madeupword\d{4,}")  # how fairseq fills a dictionary up to a multiple (--padding-factor)
+_SPELLED_BY_NUMBER = re.compile(r"<piece:\d+>")
+_LINE_ENDS = re.compile(r"[\r\n]+")
+
+
+class TokenizerBridge:
+    """A tokenizer's pieces under fairseq's numbers.
+
+    A piece is spelled as its tokenizer spells it; one that a line of pieces couldn't hold (white space in it, or one of
+    fairseq's names for a piece in another role), and a number without a piece, is spelled `<piece:NUMBER>`.
+
+    Args:
+        name: a model's name on the hub, or a folder.
+
+    Attributes:
+        name: the same.
+        tokenizer: of transformers.
+        symbols: the dictionary's, by fairseq's number, without padding words; all different.
+        tokenizer_ids: (V,) int64, the tokenizer's number by fairseq's; −1 where it has none, as GPT-2 has no pad.
+        opening: fairseq's numbers of what the tokenizer puts before a sentence, such as [BOS].
+        closing: of what it puts after, such as [EOS].
+        max_pieces: how many pieces fit between those two; a million where nothing says so.
+
+    Raises:
+        InputError: no tokenizer loads from there, or only one without `tokenizer.json` (a "slow" one).
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = str(name)
+        self.tokenizer = load_tokenizer(self.name)
+        if not self.tokenizer.is_fast:
+            raise InputError(
+                f"tokenizer {self.name!r} should be one with a tokenizer.json, which knows where in a text its pieces "
+                f"come from, but is a {type(self.tokenizer).__name__} without."
+            )
+        before, after = self._around()
+        roles = self._roles(before, after)
+        known = self.tokenizer.get_vocab()
+        by_number = {number: piece for piece, number in known.items()}
+        others = [number for number in range(max(known.values(), default=-1) + 1) if number not in roles]
+        self.symbols = [*SPECIAL_SYMBOLS, *(self._spell(number, by_number.get(number)) for number in others)]
+        self.tokenizer_ids = np.array([*roles, *others], dtype=np.int64)
+        self._numbers = {symbol: number for number, symbol in enumerate(self.symbols)}
+        # GPT-2's one special piece plays several roles: as a piece of text it ends one.
+        self._number_of_id = {
+            int(self.tokenizer_ids[n]): n for n in (*range(len(self.symbols)), UNKNOWN, PAD, BOS, EOS)
+        }
+        self.opening = [self._number_of_id[number] for number in before]
+        self.closing = [self._number_of_id[number] for number in after]
+        self.max_pieces = longest_sentence(self.tokenizer, self._config(), f"tokenizer {self.name!r}") - len(
+            self.opening + self.closing
+        )
+
+    def __len__(self) -> int:
+        return len(self.symbols)
+
+    def _config(self) -> Any:
+        from transformers import AutoConfig
+
+        try:
+            return load_pretrained(AutoConfig, self.name)
+        except InputError:  # a folder may hold a tokenizer alone
+            return None
+
+    def _around(self) -> tuple[list[int], list[int]]:
+        """The tokenizer's numbers of what it puts before and after a sentence."""
+        probe = self.tokenizer("a", return_special_tokens_mask=True)
+        numbers, added = probe["input_ids"], probe["special_tokens_mask"]
+        if 0 not in added:
+            raise InputError(f"tokenizer {self.name!r} should make a piece of the text 'a', but makes none.")
+        return numbers[: added.index(0)], numbers[len(added) - added[::-1].index(0) :]
+
+    def _roles(self, before: list[int], after: list[int]) -> list[int]:
+        """The tokenizer's numbers for fairseq's four special symbols; what stands around a sentence goes first."""
+        tokenizer = self.tokenizer
+        bos = [*(before if len(before) == 1 else []), tokenizer.cls_token_id, tokenizer.bos_token_id]
+        eos = [*(after if len(after) == 1 else []), tokenizer.sep_token_id, tokenizer.eos_token_id]
+        choices = (bos, [tokenizer.pad_token_id], eos, [tokenizer.unk_token_id])
+        return [next((number for number in role if number is not None), NONE) for role in choices]
+
+    def _spell(self, number: int, piece: str | None) -> str:
+        if number == self.tokenizer.mask_token_id:
+            return MASK
+        unfit = (
+            piece is None
+            or piece.split() != [piece]
+            or piece in (*SPECIAL_SYMBOLS, MASK)
+            or PADDING_WORD.fullmatch(piece)
+            or _SPELLED_BY_NUMBER.fullmatch(piece)
+        )
+        return f"<piece:{number}>" if piece is None or unfit else piece
+
+    @cached_property
+    def sha256(self) -> str:
+        """Digest of whatever decides the pieces of a text and their numbers."""
+        settings = json.loads(self.tokenizer.backend_tokenizer.to_str())
+        for changing in ("truncation", "padding"):  # those of the last call
+            settings.pop(changing, None)
+        settings["roles"] = self.tokenizer_ids[: len(SPECIAL_SYMBOLS)].tolist()
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+    def dictionary_lines(self) -> list[str]:
+        """Lines of `dict.txt`, `piece count`; the counts are 1, as they are the tokenizer's pieces, not a text's."""
+        return [f"{symbol} 1" for symbol in self.symbols[len(SPECIAL_SYMBOLS) :]]
+
+    def check_dictionary(self, symbols: Sequence[str], place: str) -> None:
+        """Refuse a dictionary that isn't this tokenizer's. Padding words at its end are fairseq's own, so they may be.
+
+        Args:
+            symbols: of the dictionary, fairseq's special ones included (`Dictionary.symbols`).
+            place: its file, for the message.
+
+        Raises:
+            InputError: the first symbol that differs.
+        """
+        for number, (own, found) in enumerate(zip_longest(self.symbols, symbols)):
+            if own == found or (own is None and PADDING_WORD.fullmatch(found)):
+                continue
+            wanted = "no more" if own is None else repr(own)
+            held = "nothing" if found is None else repr(found)
+            raise InputError(
+                f"{place} should be the dictionary of tokenizer {self.name!r}, whose {len(self)} symbols have {wanted} "
+                f"at number {number}, but has {held} there ({len(symbols)} symbols in all). Make the pieces of a text "
+                f"with: visual-grounding prepare pieces --tokenizer {self.name} --text … --out DIR, and binarise them "
+                "with: fairseq-preprocess --srcdict DIR/dict.txt …"
+            )
+
+    def numbers_of(self, texts: Iterable[str]) -> list[list[int]]:
+        """fairseq's numbers of each text's pieces, without what the tokenizer puts around a sentence."""
+        found = self._encode(texts)["input_ids"]
+        return [[self._number_of_id[number] for number in numbers] for numbers in found]
+
+    def line_of(self, numbers: Sequence[int]) -> str:
+        """The pieces with these numbers of fairseq, as a line for `fairseq-preprocess`."""
+        return " ".join(self.symbols[number] for number in numbers)
+
+    def spans_of(self, texts: Iterable[str]) -> list[list[tuple[int, int]]]:
+        """Where in its text each piece comes from: first character and the one after its last, white space left out.
+
+        The characters are those of the text in NFC (`composed`). Pieces of one character share its span; a piece of
+        white space alone has an empty one.
+        """
+        texts = [composed(text) for text in texts]
+        offsets = self._encode(texts, return_offsets_mapping=True)["offset_mapping"]
+        return [[_without_space(text, *span) for span in spans] for text, spans in zip(texts, offsets)]
+
+    def text_of(self, line: str) -> str:
+        """The text of a line of pieces, as the tokenizer itself decodes it; words that are no pieces stay as they are.
+
+        What the tokenizer changed (letters in lower case, accents, white space) doesn't come back.
+        """
+        parts: list[str] = []
+        for known, run in groupby(line.split(), key=self._is_piece):
+            symbols = list(run)
+            if known:
+                numbers = [self._numbers[symbol] for symbol in symbols]
+                ids = [int(self.tokenizer_ids[number]) for number in numbers if number not in (BOS, PAD, EOS)]
+                parts.append(self.tokenizer.decode(ids))
+            else:
+                parts += symbols
+        return _LINE_ENDS.sub(" ", " ".join(part for part in parts if part))
+
+    def _is_piece(self, symbol: str) -> bool:
+        return self.tokenizer_ids[self._numbers[symbol]] != NONE if symbol in self._numbers else False
+
+    def _encode(self, texts: Iterable[str], **options: bool) -> Any:
+        texts = [composed(text) for text in texts]
+        if not texts:
+            return {"input_ids": [], "offset_mapping": []}
+        return self.tokenizer(texts, add_special_tokens=False, verbose=False, **options)
+
+
+def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
+    covered = text[start:end]
+    start += len(covered) - len(covered.lstrip())
+    return start, start + len(covered.strip())
