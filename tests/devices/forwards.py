@@ -7,8 +7,10 @@ criterion or a function that none reaches fails `test_coverage.py`.
 
 from argparse import Namespace
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
+import numpy as np
 import timm
 import torch
 from fairseq.data import Dictionary
@@ -38,6 +40,7 @@ from visual_grounding.features.backbones.weights import Scaled
 from visual_grounding.features.image_network import ImageNetwork
 from visual_grounding.features.scattering import ScatteringNetwork
 from visual_grounding.models.visual_semantic_embedding import VisualSemanticEmbeddingModel
+from visual_grounding.modules.encoder_input import EncoderInput
 from visual_grounding.modules.gated_fusion import GatedFusion
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
 from visual_grounding.modules.matching_losses import hardest_negative_triplet_loss
@@ -282,6 +285,8 @@ def translate(arch: str, dtype: torch.dtype, **flags: object) -> Any:
         "features": numbers(2, 3, 2, 6, dtype=torch.float16),
         "padding_mask": absent([0, 0, 0, 0, 0, 1], [1, 1, 1, 1, 1, 1]).view(2, 3, 2),
     }
+    if "visual" not in signature(model.forward).parameters:
+        return model(**inputs)[0]
     return model(**inputs, visual=visual)[0], model(**inputs)[0]
 
 
@@ -301,6 +306,39 @@ def gated_fusion_transformer(dtype: torch.dtype) -> Any:
 def selective_attention_transformer(dtype: torch.dtype) -> Any:
     """Li et al."""
     return translate("selective_attention_transformer", dtype)
+
+
+@forward
+def text_only_transformer(dtype: torch.dtype) -> Any:
+    """The twin, which takes no images."""
+    return translate("text_only_transformer", dtype)
+
+
+class Bridge:
+    """As much of a tokenizer's bridge as `EncoderInput` asks for: 8 pieces, the last of the dictionary has none."""
+
+    name, opening, closing = "small", [0], [2]
+    tokenizer_ids = np.array([5, 0, 6, 7, 1, 2, 3, 4])
+
+    def check_dictionary(self, symbols: list[str], place: str) -> None:
+        """They fit."""
+
+    def __len__(self) -> int:
+        return len(self.tokenizer_ids)
+
+
+@forward
+def encoder_input(dtype: torch.dtype) -> Any:
+    """fairseq's sentences as a pretrained encoder reads them."""
+    return EncoderInput(Bridge(), ["piece"] * 9, "dict.txt")(torch.tensor([[4, 5, 6, 2], [7, 2, 1, 1]]))
+
+
+@forward
+def encoder_rows(dtype: torch.dtype) -> Any:
+    """An embedding's rows in fairseq's order, and back."""
+    converter, weight = EncoderInput(Bridge(), ["piece"] * 9, "dict.txt"), numbers(10, 4, dtype=dtype)
+    rows = converter.fairseq_rows(weight)
+    return rows, converter.tokenizer_rows(rows, weight)
 
 
 # --- networks: B = 2 pictures ---------------------------------------------------------------------------------------
