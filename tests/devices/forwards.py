@@ -336,7 +336,7 @@ def encoder_input(dtype: torch.dtype) -> Any:
 @forward
 def encoder_rows(dtype: torch.dtype) -> Any:
     """An embedding's rows in fairseq's order, and back."""
-    converter, weight = EncoderInput(Bridge(), ["piece"] * 9, "dict.txt"), numbers(10, 4, dtype=dtype)
+    converter, weight = EncoderInput(Bridge(), ["piece"] * 9, "dict.txt"), numbers(8, 4, dtype=dtype)
     rows = converter.fairseq_rows(weight)
     return rows, converter.tokenizer_rows(rows, weight)
 
