@@ -13,6 +13,7 @@ from conftest import write_image_ids, write_store
 from fairseq import options, tasks, utils
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import metrics
 from pictures import drawn_photo
 from small_dual_encoder import SENTENCES, make_dual_encoder
 from small_retriever import make_retriever, make_sentences, make_store
@@ -214,7 +215,8 @@ def retriever_training(folder: Path, device: str) -> list[np.ndarray]:
     for flags in (["--image-features", folder / "store"], [*network, "--image-size", 64]):
         for task, cfg, model, batch in batches_on(device, [*shared, *flags], "valid"):
             criterion = task.build_criterion(cfg.criterion).eval()
-            with torch.no_grad():
-                loss, _, _ = task.valid_step(batch, model, criterion)
-            found.append(np.asarray(float(loss)))
+            with torch.no_grad(), metrics.aggregate(new_root=True) as scores:
+                loss, _, logged = task.valid_step(batch, model, criterion)
+                task.reduce_metrics([logged], criterion)
+            found.append(np.array([float(loss), scores.get_smoothed_values()["recall_sum"]]))
     return found

@@ -38,13 +38,20 @@ def computing_classes(package: ModuleType) -> dict[str, type[nn.Module]]:
 
 
 def computing_functions(package: ModuleType) -> dict[str, FunctionType]:
-    """Every function and method whose annotations name a tensor."""
+    """Every function and method whose annotations name a tensor, but the abstract ones."""
     found: dict[str, FunctionType] = {}
     for member in _members(package):
+        if getattr(member, "_is_protocol", False):
+            continue
         for candidate in vars(member).values() if inspect.isclass(member) else (member,):
             candidate = getattr(candidate, "fget", None) or getattr(candidate, "__func__", candidate)
             function = inspect.unwrap(candidate) if callable(candidate) else candidate
-            if inspect.isfunction(function) and any("Tensor" in str(a) for a in function.__annotations__.values()):
+            abstract = getattr(function, "__isabstractmethod__", False)
+            if (
+                inspect.isfunction(function)
+                and not abstract
+                and any("Tensor" in str(a) for a in function.__annotations__.values())
+            ):
                 found[name_of(function)] = function
     return found
 
