@@ -21,7 +21,8 @@ from small_retriever import make_retriever, make_sentences, make_store, retrieve
 
 from visual_grounding.cli.main import main
 from visual_grounding.errors import InputError
-from visual_grounding.features.importers import import_features, open_arrays
+from visual_grounding.features.array_sources import open_arrays
+from visual_grounding.features.importers import import_features
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.features.store_writer import StoreWriter
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
