@@ -314,7 +314,7 @@ def text_only_transformer(dtype: torch.dtype) -> Any:
 class Bridge:
     """As much of a tokenizer's bridge as `EncoderInput` asks for: 8 pieces, the last of the dictionary has none."""
 
-    name, opening, closing = "small", [0], [2]
+    name, opening, closing, max_pieces = "small", [0], [2], 14
     tokenizer_ids = np.array([5, 0, 6, 7, 1, 2, 3, 4])
 
     def check_dictionary(self, symbols: list[str], place: str) -> None:

@@ -26,6 +26,7 @@ ON_THE_CPU_ONLY = {
     "retrieval.retriever:Retriever.embed_cells": "refuses, for kinds that can't",
     "retrieval.search:_Best._set_aside": "a way that only the CPU takes, by the device of what it is offered",
     "storage.checkpoints": "reads files",
+    "tasks.frozen_weights": "has nothing to do without an optimizer's step, which needs backward",
 }
 
 
