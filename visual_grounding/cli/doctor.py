@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from .features_unchecked import add_features_unchecked, flag_named
+from .features_unchecked import add_features_unchecked
 
 if TYPE_CHECKING:
-    from ..diagnosis.artefacts import Parts
     from ..diagnosis.findings import Finding
 
 # What decides the size of a step's output, and what its command line needs.
@@ -66,7 +65,9 @@ def run(args: argparse.Namespace) -> int:
     problems = 0
     for finding in diagnose(args):
         problems += finding.level is Level.WRONG
-        say(f"{finding.level.value:5}  {finding.text}")
+        flags = [_flag(choice) for choice in finding.choices if choice in vars(args)]
+        see = f" See {' and '.join(flags)}." if flags else ""
+        say(f"{finding.level.value:5}  {finding.text}{see}")
         if finding.remedy:
             say(f"       do: {finding.remedy}")
     if problems:
@@ -123,13 +124,13 @@ def _diagnose_files(args: argparse.Namespace) -> Iterator["Finding"]:
     from ..diagnosis.disk import bytes_needed, check_disk
     from ..diagnosis.findings import findings_of
 
-    parts = artefacts.Parts()
+    parts, unchecked = artefacts.Parts(), args.image_features_unchecked
     # In this order, because ids, retriever, index and pictures are compared with the store and the text.
     checks: list[tuple[Path | str | None, Callable[[], Iterable[Finding]]]] = [
         (args.image_features, lambda: artefacts.check_store(args.image_features, parts, args.whole_store)),
         (args.text, lambda: artefacts.check_text(args.text, parts)),
         (args.image_ids, lambda: artefacts.check_image_ids(args.image_ids, args.text, parts)),
-        (args.retriever, lambda: _check_retriever(args, parts)),
+        (args.retriever, lambda: artefacts.check_retriever(args.retriever, parts, unchecked)),
         (args.index, lambda: artefacts.check_index(args.index, parts)),
         (args.images, lambda: artefacts.check_images(args.images, parts)),
     ]
@@ -142,13 +143,6 @@ def _diagnose_files(args: argparse.Namespace) -> Iterator["Finding"]:
     if args.next is not None:
         needed = bytes_needed(args.next, parts, args.values_per_image, args.images_per_sentence)
         yield from findings_of(partial(check_disk, args.next, args.out, needed), str(args.out))
-
-
-def _check_retriever(args: argparse.Namespace, parts: "Parts") -> Iterator["Finding"]:
-    from ..diagnosis.artefacts import check_retriever
-
-    with flag_named():
-        yield from check_retriever(args.retriever, parts, args.image_features_unchecked)
 
 
 def next_command(args: argparse.Namespace) -> str:
