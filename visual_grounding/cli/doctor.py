@@ -29,7 +29,12 @@ NEEDED = {"extract": ("images",), "index": ("retriever", "image_features"), "ret
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
-    parser.add_argument("--images", metavar="SOURCE", help="pictures, as for `extract`; a sample is decoded")
+    parser.add_argument(
+        "--images",
+        action="append",
+        metavar="SOURCE",
+        help="pictures, as for `extract`; a sample is decoded; repeatable: sources add up",
+    )
     parser.add_argument("--image-features", type=Path, metavar="DIR", help="feature store")
     parser.add_argument("--image-ids", type=Path, metavar="DIR", help="image ids of --text, or a folder of splits")
     parser.add_argument("--text", type=Path, metavar="FILE", help="sentences, one a line")

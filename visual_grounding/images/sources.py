@@ -17,6 +17,7 @@ from .decoding import MAX_PIXELS, UnreadableImage, decode
 from .files import images_below, listed_images
 from .keys import SUFFIXES, check_keys
 from .patterns import PARQUET, TAR, is_pattern, kind_of, shards_in, shards_of_pattern
+from .several import SeveralSources
 from .tars import images_of_shards, images_of_tar
 from .zips import ZippedImages
 
@@ -56,8 +57,10 @@ class ImageSource(Protocol):
         ...
 
 
-def open_images(source: str | Path, image_column: str | None = None, key_column: str | None = None) -> ImageSource:
-    """Find the images of a folder, tar, zip, list, of webdataset shards, or of parquet files.
+def open_images(
+    source: str | Path | Sequence[str | Path], image_column: str | None = None, key_column: str | None = None
+) -> ImageSource:
+    """Find the images of a folder, tar, zip, list, of webdataset tars, or of parquet files; several sources add up.
 
     A folder is searched with its sub-folders; key = path relative to it. A tar's or zip's keys are its member names.
     All are sorted by key, and only names with an image suffix that aren't hidden count. A list (.txt) has one path a
@@ -73,8 +76,17 @@ def open_images(source: str | Path, image_column: str | None = None, key_column:
 
     Raises:
         InputError: there is no such source, it holds no image, two images share a key, or a key doesn't fit on a line.
+        ValueError: no source at all.
     """
-    path = Path(source)
+    if not isinstance(source, str | Path) and not source:
+        raise ValueError("there must be a source at least")
+    if isinstance(source, str | Path):
+        return _open_one(Path(source), image_column, key_column)
+    opened = {name: _open_one(Path(name), image_column, key_column) for name in dict.fromkeys(map(str, source))}
+    return SeveralSources(opened) if len(opened) > 1 else next(iter(opened.values()))
+
+
+def _open_one(path: Path, image_column: str | None, key_column: str | None) -> ImageSource:
     images: ImageSource
     kind, paths, root = _shards(path)
     if kind == PARQUET:
