@@ -1,4 +1,4 @@
-"""What images cost in a training step: `visual_aware_transformer` against `transformer` of the same size.
+"""What images cost in a training step: `visual_aware_transformer` against `text_only_transformer`, its twin.
 
   python benchmarks/training_step.py                      # on a CUDA device where there is one
   python benchmarks/training_step.py --device cpu
@@ -26,7 +26,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from pairs import alternate, exit_status, machine, verdict
 from synthetic import sentence_lengths, write_ids, write_store
 
-ARCHITECTURES = {"text": "transformer", "images": "visual_aware_transformer"}
+ARCHITECTURES = {"text": "text_only_transformer", "images": "visual_aware_transformer"}
 PIECES = 10_000
 
 

@@ -69,7 +69,7 @@ run train-retriever fairseq-train "$out/captions" --user-dir visual_grounding --
     --triplet-direction both --batch-size 128 --optimizer adam --lr 0.002 --clip-norm 2 --max-epoch 50 \
     --num-workers 0 --validate-interval 5 --best-checkpoint-metric recall_sum --maximize-best-checkpoint-metric --no-epoch-checkpoints \
     --save-dir "$out/retriever-training" --seed "$seed" --cpu --log-format simple
-train_translator text-only --arch transformer
+train_translator text-only --arch text_only_transformer
 wait $other
 
 step "index the collection, retrieve 8 pictures for each sentence that has a cue"

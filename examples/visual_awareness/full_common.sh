@@ -40,7 +40,7 @@ visual_aware_nmt() {
         --validpref "$OUT/bpe/valid" --testpref "$OUT/bpe/test" --joined-dictionary --workers 16 --destdir "$OUT/bin"
 
     local images=(--image-features "$RETRIEVER/features/pooled" --image-ids "$OUT/ids")
-    train text-only --arch transformer
+    train text-only --arch text_only_transformer
     train visual-aware --arch visual_aware_transformer "${images[@]}"
     translate text-only
     translate visual-aware "${images[@]}"

@@ -57,7 +57,7 @@ translate_tiny() {
         "$@" >"$OUT/$name.txt"
 }
 images=(--image-features "$store" --image-ids "$OUT/ids")
-train_tiny text-only --arch transformer
+train_tiny text-only --arch text_only_transformer
 train_tiny with-images --arch "$ARCH" "${images[@]}"
 translate_tiny text-only
 translate_tiny with-images "${images[@]}"

@@ -65,7 +65,7 @@ retrievers_and_images() {
 
 masked_translators() {
     step "translators of sources with masked nouns, with the row's own photo"
-    train_translator masked text-only "$MASKED_EPOCHS" "${masked_optimiser[@]}" --arch transformer
+    train_translator masked text-only "$MASKED_EPOCHS" "${masked_optimiser[@]}" --arch text_only_transformer
     train_translator masked visual-aware "$MASKED_EPOCHS" "${masked_optimiser[@]}" --arch visual_aware_transformer \
         --image-features "$OUT/features/grid.all" --image-ids "$OUT/ids/masked"
 }
@@ -78,7 +78,7 @@ pair plain-paired/test "$OUT/plain/test.photos"
 lane() {
     retrievers_and_images
     step "translators of whole sources, with 8 retrieved images"
-    train_translator plain text-only "$EPOCHS" "${optimiser[@]}" --arch transformer
+    train_translator plain text-only "$EPOCHS" "${optimiser[@]}" --arch text_only_transformer
 }
 lane &
 pid=$!

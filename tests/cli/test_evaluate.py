@@ -2,11 +2,13 @@
 
 import json
 import os
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from small_models import ARCHITECTURES, Task, build
 
 from visual_grounding.analysis.translation_scores import score_translations
 from visual_grounding.cli.main import main
@@ -105,6 +107,43 @@ def test_evaluate_counts_parameters_of_both(files: dict[str, str], capsys: pytes
     assert (systems["hypothesis"]["parameters"], systems["twin"]["parameters"]) == (1234, 1000)
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("parameters"))
     assert row.split() == ["parameters", "1,234", "1,000"]
+
+
+def save_model(folder: Path, arch: str, task: Task | None = None, **flags: object) -> tuple[str, int]:
+    """A checkpoint of a small model, and how many parameters it has."""
+    model = build(arch, task, **flags)
+    path = folder / f"{arch}.{len(list(folder.iterdir()))}.pt"
+    torch.save({"cfg": {"model": Namespace(arch=arch)}, "model": model.state_dict()}, path)
+    return str(path), sum(weight.numel() for weight in model.parameters())
+
+
+def test_evaluate_warns_when_a_twin_differs_by_more_than_what_images_need(
+    files: dict[str, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    twin, twin_size = save_model(tmp_path, "text_only_transformer_tiny")
+    smaller, smaller_size = save_model(tmp_path, "transformer_tiny", encoder_ffn_embed_dim=8)
+    compared = 0
+    for arch in ARCHITECTURES:
+        ours, size = save_model(tmp_path, f"{arch}_tiny", visual_ffn_dim=4, visual_standardise=True)
+        flags = ["--checkpoint", ours, "--twin", files["twin"], "--bootstrap-samples", "5", "--twin-checkpoint"]
+        assert evaluate(files, *flags, twin) == 0
+        captured = capsys.readouterr()
+        assert "without what images need" not in captured.err
+        systems = report(files)["systems"]
+        assert systems["hypothesis"]["parameters_for_images"] == size - twin_size > 0
+        assert systems["twin"]["parameters_for_images"] == 0
+        row = next(line for line in captured.out.splitlines() if line.startswith("of these for images"))
+        assert row.split()[-2:] == [f"{size - twin_size:,}", "0"]
+        assert evaluate(files, *flags, smaller) == 0
+        assert (
+            f"warning: without what images need, {ours} has {twin_size:,} parameters ({size:,} - {size - twin_size:,}),"
+            f" but {smaller} has {smaller_size:,}, so scores may differ because of the sizes. The twin of {arch}_tiny "
+            "is --arch text_only_transformer_tiny, trained with otherwise the same flags on the same data.\n"
+        ) in capsys.readouterr().err
+        compared += 1
+    assert compared == 3
+    assert evaluate(files, "--checkpoint", smaller, *flags[2:], twin) == 0
+    assert "Train both with the same sizes on the same data." in capsys.readouterr().err
 
 
 def test_evaluate_says_where_each_text_comes_from(files: dict[str, str]) -> None:

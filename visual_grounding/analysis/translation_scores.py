@@ -208,7 +208,7 @@ def check_same_length(hypotheses_name: str, hypotheses: int, references_name: st
         raise InputError(
             f"{references_name} has {references} sentences, but {hypotheses_name} has {hypotheses}. "
             "Translate the whole set that the references belong to. (fairseq's own translation task drops a last batch "
-            "that isn't a multiple of 8; --task grounded_translation doesn't, with --arch transformer neither.)"
+            "that isn't a multiple of 8; --task grounded_translation doesn't, nor for a text-only twin.)"
         )
 
 

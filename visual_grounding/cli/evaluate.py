@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Read everything, score it, print a table, write the same as JSON."""
     from ..analysis.hypotheses import read_references
-    from ..analysis.significance import paired_bootstrap, sentence_statistics
+    from ..analysis.significance import paired_bootstrap
     from ..analysis.translation_scores import CONVENTIONS, signatures, text_forms
     from ..storage.artefact import write_json
 
@@ -65,15 +65,20 @@ def run(args: argparse.Namespace) -> None:
         forms[system] = [_read_forms(path, args, len(references)) for path in paths]
         if paths:
             systems[system] = _score_system(paths, forms[system], reference_forms, checkpoint, args)
+    if args.checkpoint and args.twin_checkpoint:
+        _warn_about_sizes(args, systems)
     comparison = None
     if args.twin:
-        counts = {
-            system: [sentence_statistics(text, reference_forms, language=args.target_lang) for text in texts]
-            for system, texts in forms.items()
-        }
         pairs = []
-        for ours, theirs, path, twin_path in zip(counts["hypothesis"], counts["twin"], args.hypothesis, args.twin):
-            result = paired_bootstrap(ours, theirs, samples=args.bootstrap_samples, seed=args.seed)
+        for ours, theirs, path, twin_path in zip(forms["hypothesis"], forms["twin"], args.hypothesis, args.twin):
+            result = paired_bootstrap(
+                ours,
+                theirs,
+                reference_forms,
+                language=args.target_lang,
+                samples=args.bootstrap_samples,
+                seed=args.seed,
+            )
             scores = {name: pair._asdict() for name, pair in result.items()}
             pairs.append({"hypothesis": path, "twin": twin_path, **scores})
         comparison = {
@@ -162,15 +167,44 @@ def _score_system(
                 "they count.",
                 file=sys.stderr,
             )
-    parameters = None
-    if checkpoint:
-        from ..storage.checkpoints import count_parameters, load_checkpoint
-
-        parameters = count_parameters(load_checkpoint(checkpoint)["model"])
     scores = {
         name: None if runs[0][name] is None else spread([run[name] for run in runs])._asdict() for name in runs[0]
     }
-    return {"files": list(paths), "empty": empty, "parameters": parameters, **scores}
+    return {"files": list(paths), "empty": empty, **_sizes(checkpoint), **scores}
+
+
+def _sizes(checkpoint: str | None) -> dict[str, Any]:
+    """How many parameters a model has, and how many of them for its images alone."""
+    from ..storage.checkpoints import architecture, count_parameters, load_checkpoint, weights_for_images
+
+    if not checkpoint:
+        return {"parameters": None, "parameters_for_images": None, "architecture": None}
+    state = load_checkpoint(checkpoint)
+    weights = state["model"]
+    return {
+        "parameters": count_parameters(weights),
+        "parameters_for_images": count_parameters(weights_for_images(weights)),
+        "architecture": architecture(state),
+    }
+
+
+def _warn_about_sizes(args: argparse.Namespace, systems: dict[str, Any]) -> None:
+    """A twin should differ by what images need, and by nothing else."""
+    ours, theirs = systems["hypothesis"], systems["twin"]
+    text, twin_text = (system["parameters"] - system["parameters_for_images"] for system in (ours, theirs))
+    if text == twin_text:
+        return
+    seeing = (ours if ours["parameters_for_images"] else theirs)["architecture"] or ""
+    family, found, preset = seeing.partition("_transformer")
+    way = "Train both with the same sizes"
+    if found and family != "text_only":
+        way = f"The twin of {seeing} is --arch text_only_transformer{preset}, trained with otherwise the same flags"
+    print(
+        f"warning: without what images need, {args.checkpoint} has {text:,} parameters "
+        f"({ours['parameters']:,} - {ours['parameters_for_images']:,}), but {args.twin_checkpoint} has {twin_text:,}, "
+        f"so scores may differ because of the sizes. {way} on the same data.",
+        file=sys.stderr,
+    )
 
 
 def _origin(form: str, args: argparse.Namespace) -> str:
@@ -211,6 +245,9 @@ def _table(report: dict[str, Any]) -> list[str]:
     sizes = [system["parameters"] for system in systems.values()]
     if any(sizes):
         rows.append(["parameters", *("not given" if size is None else f"{size:,}" for size in sizes)])
+    for_images = [system["parameters_for_images"] for system in systems.values()]
+    if any(for_images):
+        rows.append(["of these for images", *("not given" if size is None else f"{size:,}" for size in for_images)])
     seeds = len(systems["hypothesis"]["files"])
     lines = [f"{report['sentences']} sentences ({report['target_lang']}), {seeds} seed{'s' * (seeds > 1)}", ""]
     lines += _aligned(rows)
@@ -241,10 +278,7 @@ def _with_spread(score: dict[str, Any] | None) -> str:
 
 def _aligned(rows: list[list[str]]) -> list[str]:
     """Columns of equal width: the first to the left, the others to the right."""
-    widths = [max(len(row[column]) for row in rows if column < len(row)) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.rjust(width) if column else cell.ljust(width) for column, (cell, width) in enumerate(zip(row, widths))
-        )
-        for row in rows
-    ]
+    from tabulate import tabulate
+
+    sides = ("left", *["right"] * (len(rows[0]) - 1))
+    return tabulate(rows, tablefmt="plain", colalign=sides, disable_numparse=True).split("\n")

@@ -21,6 +21,7 @@ from ..errors import InputError
 
 _EPOCH_CHECKPOINT = re.compile(r"checkpoint(\d+)\.pt")
 _NOT_PARAMETERS = {"version", "_float_tensor", "running_mean", "running_var"}
+_FOR_IMAGES = re.compile(r"(?:^|\.)(?:fusion|image_\w+|visual_\w+)\.")  # a promise of models/visual_model.py
 _NUMPY_DTYPES = ("Bool", "Int8", "Int16", "Int32", "Int64", "UInt8", "Float16", "Float32", "Float64")
 _OMEGACONF_NODES = (
     "AnyNode",
@@ -198,3 +199,15 @@ def count_parameters(model: Mapping[str, torch.Tensor]) -> int:
             alike.append(weight)
             total += weight.numel()
     return total
+
+
+def weights_for_images(model: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Those of a model's weights that exist for images alone: its twin without images has the others."""
+    return {name: weight for name, weight in model.items() if _FOR_IMAGES.search(name)}
+
+
+def architecture(state: Mapping[str, Any]) -> str | None:
+    """`--arch` of a checkpoint; None where it doesn't say."""
+    choices = (state.get("cfg") or {}).get("model") or state.get("args")
+    found = choices.get("_name") if isinstance(choices, Mapping) else None
+    return found or getattr(choices, "arch", None)

@@ -1,7 +1,7 @@
 """Translation with images beside the source: `--task grounded_translation`.
 
 fairseq's translation task, whose batches carry `net_input["visual"]` when `--image-features` names a feature store.
-Without it nothing is added, so `--arch transformer` is the text-only twin on the same data.
+Without it nothing is added, so `--arch text_only_transformer` is the text-only twin on the same data.
 
 With `--retriever` and `--image-index`, `fairseq-interactive` finds the images of what is typed, and prints them:
 
