@@ -210,3 +210,24 @@ def test_read_image_gives_the_reason_when_the_path_is_a_folder(tmp_path: Path) -
     (tmp_path / "list.txt").write_text(".\n")
     with pytest.raises(UnreadableImage, match=r"can't be read: Is a directory"):
         read_image(open_images(tmp_path / "list.txt"), 0)
+
+
+def test_several_sources_add_up(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/1.jpg").write_bytes(b"one")
+    (tmp_path / "a/2.jpg").write_bytes(b"two")
+    tar = write_tar(tmp_path / "b.tar", {"3.jpg": b"three"})
+    images = open_images([tmp_path / "a", tar])
+    assert list(images.keys) == ["1.jpg", "2.jpg", "3.jpg"]
+    assert [images.read(row) for row in (2, 0, 1)] == [b"three", b"one", b"two"]
+    other = open_images([tar, tmp_path / "a"])
+    assert list(other.keys) == ["3.jpg", "1.jpg", "2.jpg"] and other.digest != images.digest
+    alone = open_images(tmp_path / "a")
+    for sources in ([tmp_path / "a"], [tmp_path / "a", str(tmp_path / "a")]):  # one source, named once or twice
+        assert (list(open_images(sources).keys), open_images(sources).digest) == (list(alone.keys), alone.digest)
+    write_tar(tmp_path / "b.tar", {"2.jpg": b"another"})
+    message = r"unique in all 2 sources, but '2\.jpg' is in .*/a and in .*b\.tar\. Give a folder that holds both"
+    with pytest.raises(InputError, match=message):
+        open_images([tmp_path / "a", tar])
+    with pytest.raises(ValueError, match="at least"):
+        open_images([])

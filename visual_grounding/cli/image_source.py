@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from ..images.sources import ImageSource
 
 
-def add_image_source(parser: argparse.ArgumentParser, what: str = "") -> None:
+def add_image_source(parser: argparse.ArgumentParser, what: str = "", required: bool = True) -> None:
     """Add the flags. `what` says which images are meant."""
     parser.add_argument(
         "--images",
         action="append",
-        required=True,
+        required=required,
         metavar="SOURCE",
         help=f"{what}a folder (with its sub-folders; key = relative path), an uncompressed tar or a zip (key = member "
         "name), a .txt list (one path a line, relative to the list's folder; key = the line), webdataset tars "
@@ -59,11 +59,16 @@ def named_sources(args: argparse.Namespace) -> str:
     return " and ".join(args.images)
 
 
-def check_pictures(shown: "Iterable[ReportImage]", images: "ImageSource", args: argparse.Namespace) -> None:
+def check_pictures(
+    shown: "Iterable[ReportImage]", images: "ImageSource", args: argparse.Namespace, only_shown: bool = True
+) -> None:
     """Say how many pictures can't be shown, before a page is written.
 
+    Args:
+        only_shown: the page is all that comes out.
+
     Raises:
-        InputError: none can.
+        InputError: none can be shown, and nothing else comes out.
     """
     from ..analysis.report import NOT_THERE
 
@@ -73,14 +78,12 @@ def check_pictures(shown: "Iterable[ReportImage]", images: "ImageSource", args: 
     where = named_sources(args)
     reasons = []
     if absent:
-        reasons.append(
-            f"{len(absent)} aren't in {where}, such as {absent[0]} (keys there look like {images.keys[0]})"
-        )
+        reasons.append(f"{len(absent)} aren't in {where}, such as {absent[0]} (keys there look like {images.keys[0]})")
     if broken:
         reasons.append(f"{len(broken)} are unreadable, such as {broken[0]}")
     if not reasons:
         return
     lost = f"{len(absent) + len(broken)} of {len(pictures)} pictures can't be shown: {'; '.join(reasons)}."
-    if len(absent) + len(broken) == len(pictures):
+    if only_shown and len(absent) + len(broken) == len(pictures):
         raise InputError(f"{lost} Give what the store was extracted from as --images; several add up.")
     print(f"warning: {lost}", file=sys.stderr)

@@ -16,7 +16,7 @@ those that `extract` gives the same images, so a feature store of them fits the 
 import argparse
 from pathlib import Path
 
-from .image_source import add_image_columns, open_image_source
+from .image_source import add_image_columns, named_sources, open_image_source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--retriever", type=Path, required=True, metavar="DIR", help="made by `export`")
     images = parser.add_mutually_exclusive_group(required=True)
     images.add_argument("--image-features", type=Path, metavar="DIR", help="feature store")
-    images.add_argument("--images", metavar="SOURCE", help="the images themselves, as for `extract`")
+    images.add_argument(
+        "--images",
+        action="append",
+        metavar="SOURCE",
+        help="the images themselves, as for `extract`; repeatable: sources add up",
+    )
     add_image_columns(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="index to write")
     parser.add_argument("--device", help="cpu, cuda, cuda:1 … (default: cuda where there is one)")
@@ -72,7 +77,9 @@ def run(args: argparse.Namespace) -> None:
             "features: give --image-features DIR."
         )
     else:
-        store = PixelSource(open_image_source(args), retriever.image_network.preprocessing, args.images, cores())
+        store = PixelSource(
+            open_image_source(args), retriever.image_network.preprocessing, named_sources(args), cores()
+        )
     batch_size = (256 if args.images is None else 32) if args.batch_size is None else args.batch_size
     build_index(
         retriever,

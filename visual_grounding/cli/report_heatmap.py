@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
         rows, note = _play(args, retriever, store, images, framing, channels, result)
     else:
         rows, note = _show_queries(args, retriever, store, images, framing, channels, result)
-    check_pictures((row.images[0] for row in rows), images, args)
+    check_pictures((row.images[0] for row in rows), images, args, only_shown=args.boxes is None)
     write_report(args.out, "Where in the picture?", [ReportSection(note, rows, signed)], side=_SIDE)
     try:
         write_json(args.out / "heatmap.json", result)
