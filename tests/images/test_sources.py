@@ -1,6 +1,7 @@
 """Pictures by key: folders, tars, lists; and every kind of broken file gives a reason instead of a crash."""
 
 import gzip
+import io
 import os
 import struct
 import tarfile
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from tests.images.containers import encoded, picture, write_tar
 from visual_grounding.errors import InputError
@@ -160,6 +161,17 @@ def test_decode_turns_the_picture_upright(orientation: int) -> None:
 def test_decode_ignores_broken_exif() -> None:
     content = encoded(picture(), "JPEG", exif=b"Exif\x00\x00II*\x00\xff\xff\xff\xff")
     assert decode(content).size == (8, 6)
+
+
+def test_decode_turns_the_picture_upright_where_another_tag_is_odd() -> None:
+    exif = Image.Exif()
+    exif[0x0112], exif[0x011A] = 6, 72.0  # orientation; x resolution, a fraction …
+    content = encoded(picture(), "JPEG", exif=exif)
+    entry = content.index(struct.pack(">HHI", 0x011A, 5, 1))
+    odd = content[:entry] + struct.pack(">HHI", 0x011A, 2, 8) + content[entry + 8 :]  # … that says it is text
+    with Image.open(io.BytesIO(odd)) as image, pytest.raises(TypeError):
+        ImageOps.exif_transpose(image)
+    assert decode(odd).size == (6, 8) and decode(content).size == (6, 8)
 
 
 def bomb() -> bytes:
