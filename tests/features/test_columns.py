@@ -175,10 +175,10 @@ def test_descriptions_that_are_none_are_refused(tmp_path: Path) -> None:
 
     refused(r"columns should be some of boxes, labels, .*, but are masks", ("masks",))
     refused(r"each once and in this order, but are scores, boxes", ("scores", "boxes"))
-    refused(r"labels are numbers of names, but there are no label_names", ("labels",))
-    refused(r"attribute_names are what attributes stand for, but there are no attributes", ("boxes",), (), ["red"])
-    refused(r"label_names should be one name a line, but number 1 is ''", ("labels",), ["man", ""])
-    refused(r"label_names should be one name a line, but number 0 is 'a\\nb'", ("labels",), ["a\nb"])
+    refused(r"labels are numbers of names, but there are no names", ("labels",))
+    refused(r"names are what attributes stand for, but there are no attributes", ("boxes",), (), ["red"])
+    refused(r"names of labels should be one a line, but number 1 is ''", ("labels",), ["man", ""])
+    refused(r"names of labels should be one a line, but number 0 is 'a\\nb'", ("labels",), ["a\nb"])
 
 
 def test_what_columns_say_of_absent_regions_is_left_out_counted_and_strictly_refused(tmp_path: Path) -> None:

@@ -112,6 +112,20 @@ def test_average_is_refused_when_integers_differ(tmp_path: Path) -> None:
         average_checkpoints(paths)
 
 
+def test_average_is_refused_when_image_features_were_made_otherwise(tmp_path: Path) -> None:
+    signatures = ["extract|images:9|backbone:a|version:1", "extract|images:4|backbone:a|version:2", None, "extract|b"]
+    paths = [
+        save(tmp_path / f"{number}.pt", {"w": torch.ones(1)}, task_state={"image_features": signature})
+        for number, signature in enumerate(signatures)
+    ]
+    before = save(tmp_path / "before.pt", {"w": torch.ones(1)}, task_state={})
+    assert average_checkpoints([paths[0], before, *paths[2::-1]])["task_state"] == {"image_features": signatures[0]}
+    with pytest.raises(InputError, match=r"0.pt was on extract\|images:9.*, and .*3.pt on extract\|b\."):
+        average_checkpoints([paths[0], paths[3]])
+    with pytest.raises(InputError, match=r"in text as task_state\['image_features'\], but says 7"):
+        average_checkpoints([save(tmp_path / "number.pt", {"w": torch.ones(1)}, task_state={"image_features": 7})])
+
+
 def test_average_is_refused_when_there_is_nothing() -> None:
     with pytest.raises(InputError, match=r"at least one checkpoint is needed"):
         average_checkpoints([])

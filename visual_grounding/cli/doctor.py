@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from .features_unchecked import add_features_unchecked, flag_named
 from .image_source import add_image_source, named_sources, open_image_source
 
 if TYPE_CHECKING:
+    from ..diagnosis.artefacts import Parts
     from ..diagnosis.findings import Finding
 
 # What decides the size of a step's output, and what its command line needs.
@@ -37,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--text", type=Path, metavar="FILE", help="sentences, one a line")
     parser.add_argument("--retriever", type=Path, metavar="DIR", help="made by `export`")
     parser.add_argument("--index", type=Path, metavar="DIR", help="made by `index`")
+    add_features_unchecked(parser)
     parser.add_argument(
         "--whole-store",
         action="store_true",
@@ -128,7 +131,7 @@ def _diagnose_files(args: argparse.Namespace) -> Iterator["Finding"]:
         (_given(args.image_features), lambda: artefacts.check_store(args.image_features, parts, args.whole_store)),
         (_given(args.text), lambda: artefacts.check_text(args.text, parts)),
         (_given(args.image_ids), lambda: artefacts.check_image_ids(args.image_ids, args.text, parts)),
-        (_given(args.retriever), lambda: artefacts.check_retriever(args.retriever, parts)),
+        (_given(args.retriever), lambda: _check_retriever(args, parts)),
         (_given(args.index), lambda: artefacts.check_index(args.index, parts)),
         (
             [Path(source) for source in args.images or []],
@@ -147,6 +150,13 @@ def _diagnose_files(args: argparse.Namespace) -> Iterator["Finding"]:
 
 def _given(place: Path | None) -> list[Path]:
     return [] if place is None else [place]
+
+
+def _check_retriever(args: argparse.Namespace, parts: "Parts") -> Iterator["Finding"]:
+    from ..diagnosis.artefacts import check_retriever
+
+    with flag_named():
+        yield from check_retriever(args.retriever, parts, args.image_features_unchecked)
 
 
 def next_command(args: argparse.Namespace) -> str:

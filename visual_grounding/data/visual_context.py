@@ -27,7 +27,9 @@ from ..errors import InputError
 from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
 from ..retrieval.image_ids import ImageIds
+from ..storage.signature import signature as made_by
 from .complete_batches import CompleteBatches
+from .image_memory import ImageMemory, restored_checkpoint, task_state_of
 from .image_order import IMAGE_ORDERS, arrange_images
 from .visual_batches import FoundImages, TabledImages, VisualContextDataset
 
@@ -41,8 +43,17 @@ class VisualContextConfig(FairseqDataclass):
     image_features: Optional[str] = field(
         default=None, metadata={"help": "feature store; without it the batches hold text alone"}
     )
+    image_features_unchecked: bool = field(
+        default=False,
+        metadata={"help": "take a checkpoint that was trained on features made in another way than --image-features"},
+    )
     seed: int = II("common.seed")
     train_subset: str = II("dataset.train_subset")
+    save_dir: str = II("checkpoint.save_dir")  # this and the next: which checkpoint training goes on from
+    restore_file: str = II("checkpoint.restore_file")
+    continue_once: Optional[str] = II("checkpoint.continue_once")
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
+    checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
 
 
 @dataclass
@@ -84,6 +95,15 @@ class VisualContext:
         self.cfg: Any = cfg
         self.store: Any = FeatureStore(cfg.image_features) if cfg.image_features else pictures
         self._said: set[str] = set()
+        place = str(getattr(self.store, "folder", None))
+        self._memory = ImageMemory(task.state, self._making(), place, cfg.image_features_unchecked)
+        task.state = self._memory
+
+    def _making(self) -> Optional[str]:
+        """How the images were made into what a model sees; the photos may be others. None without images."""
+        if isinstance(self.store, PixelSource):
+            return made_by("pixels", preprocessing=self.store.preprocessing.describe())
+        return None if self.store is None else self.store.signature
 
     @property
     def feature_size(self) -> int:
@@ -144,6 +164,7 @@ class VisualContext:
         """
         if self.store is None:
             return CompleteBatches(dataset)
+        self._check_restored(split)
         parts = parts or [(len(dataset), 1)]
         roots = utils.split_paths(self.cfg.image_ids)
         root = roots[(epoch - 1) % len(roots)] if split == self.cfg.train_subset else roots[0]
@@ -169,12 +190,14 @@ class VisualContext:
         """
         if self.store is None:
             return CompleteBatches(dataset)
+        self._check_restored(split)
         framed = isinstance(self.store, PixelSource) and split == self.cfg.train_subset
         return VisualContextDataset(dataset, self.store, TabledImages(rows), self.cfg.seed if framed else None)
 
     def add_found(
         self,
         dataset: FairseqDataset,
+        split: str,
         finder: Any,
         line_of: Callable[[Any], str],
         excluded: Optional[np.ndarray] = None,
@@ -183,6 +206,7 @@ class VisualContext:
 
         Args:
             dataset: its items have their index as `sample["id"]`.
+            split: its name.
             finder: of images of this store.
             line_of: the text of an item as it is now.
             excluded: (S,) for each item the row that it must not get, −1 for none.
@@ -192,6 +216,7 @@ class VisualContext:
         """
         if self.store is None:
             return CompleteBatches(dataset)
+        self._check_restored(split)
         self.check_finder(finder)
         return VisualContextDataset(dataset, self.store, FoundImages(finder, line_of, excluded))
 
@@ -209,6 +234,19 @@ class VisualContext:
             "Give the features of the images that are searched, or rebuild the index with: visual-grounding index … "
             "--out DIR"
         )
+
+    def _check_restored(self, split: str) -> None:
+        """Compare features with those of the checkpoint that training goes on from, which fairseq's trainer doesn't.
+
+        Raises:
+            InputError: that was trained on features of another making.
+        """
+        if split != self.cfg.train_subset or self._memory.has_loaded:
+            return
+        self._memory.has_loaded = True
+        path = restored_checkpoint(self.cfg)
+        if path is not None:
+            self._memory.check(task_state_of(path))
 
     def warn_once(self, message: str) -> None:
         """Warn, unless it was said before in this run."""

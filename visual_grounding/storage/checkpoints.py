@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from ..errors import InputError
+from .signature import made_alike
 
 _EPOCH_CHECKPOINT = re.compile(r"checkpoint(\d+)\.pt")
 _NOT_PARAMETERS = {"version", "_float_tensor", "running_mean", "running_var"}
@@ -129,17 +130,24 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
     agree, but for batch normalisation's counters, which are the last checkpoint's.
 
     Raises:
-        InputError: as `load_checkpoint`; checkpoints differ in the names, shapes, types, or integers of their weights.
+        InputError: as `load_checkpoint`; checkpoints differ in the names, shapes, types, or integers of their weights,
+            or in how the image features that they were trained on were made.
     """
     if not paths:
         raise InputError("at least one checkpoint is needed to average, but none was given.")
     first: dict[str, torch.Tensor] = {}
+    features: str | None = None
     sums: dict[str, torch.Tensor] = {}
     state: dict[str, Any] = {}
     for path in paths:
         state = load_checkpoint(path)
         if not first:
-            first = state["model"]
+            first, features = state["model"], trained_on(state, path)
+        if not _may_be_alike(features, trained_on(state, path)):
+            raise InputError(
+                f"checkpoints should be trained on image features that were made alike, but {paths[0]} was on "
+                f"{features}, and {path} on {trained_on(state, path)}."
+            )
         _check_same_weights(paths[0], first, path, state["model"])
         for name, weight in state["model"].items():
             if weight.is_floating_point():
@@ -153,6 +161,26 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
             model[name] = known if torch.equal(known, mean) else mean
     state.pop("last_optimizer_state", None)
     return state
+
+
+def trained_on(state: Mapping[str, Any], path: str | Path) -> str | None:
+    """Signature of the image features that a checkpoint was trained on; None where it doesn't say, or had none.
+
+    Raises:
+        InputError: it isn't text.
+    """
+    task = state.get("task_state") or {}
+    features = task.get("image_features") if isinstance(task, Mapping) else task
+    if features is not None and not isinstance(features, str):
+        raise InputError(
+            f"{path} should say how its features were made, in text as task_state['image_features'], but says "
+            f"{features!r:.80}."
+        )
+    return features
+
+
+def _may_be_alike(features: str | None, other: str | None) -> bool:
+    return features is None or other is None or made_alike(features, other)
 
 
 def _check_same_weights(

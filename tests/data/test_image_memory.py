@@ -1,0 +1,133 @@
+"""What a task refuses of a checkpoint, and which checkpoint training goes on from."""
+
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import write_store
+from fairseq.tasks import FairseqTask
+from masked_text import text_dataset
+from PIL import Image
+
+from visual_grounding import InputError
+from visual_grounding.data.image_memory import restored_checkpoint, task_state_of
+from visual_grounding.data.visual_context import VisualContext, VisualContextConfig
+from visual_grounding.features.backbones import Preprocessing
+from visual_grounding.features.pixels import PixelSource
+from visual_grounding.images.sources import open_images
+
+OWN = "extract|images:4|backbone:resnet50|pool:mean|version:0.2.0"
+OTHER_PHOTOS = "extract|images:9|backbone:resnet50|pool:mean|version:0.1.0"
+NOISE = "import|images:4|arrays:0123abcd|version:0.2.0"
+
+
+def make_task(folder: Path, signature: str | None = OWN, **flags: object) -> tuple[FairseqTask, VisualContext]:
+    """A task with a store of a signature, or without images."""
+    if signature and not folder.exists():
+        write_store(folder, np.ones((4, 1, 3)), signature=signature)
+    cfg = VisualContextConfig(image_features=str(folder) if signature else None, train_subset="train", seed=1)
+    for name, value in {"restore_file": "checkpoint_last.pt", "save_dir": "nowhere", "continue_once": None,
+                        "finetune_from_model": None, "checkpoint_suffix": "", **flags}.items():  # fmt: skip
+        setattr(cfg, name, value)
+    task = FairseqTask(cfg)
+    task.state.add_factory("words", lambda: ["a"])
+    return task, VisualContext(cfg, task)
+
+
+def test_task_state_remembers_the_signature_beside_whatever_else_there_is(tmp_path):
+    task, _ = make_task(tmp_path / "store")
+    assert task.state.words == ["a"] and task.state_dict() == {"image_features": OWN, "words": ["a"]}
+    task.load_state_dict({"image_features": OTHER_PHOTOS, "words": ["b"]})
+    assert task.state_dict() == {"image_features": OWN, "words": ["b"]}
+    blind, _ = make_task(tmp_path / "nothing", None)
+    blind.load_state_dict({"image_features": OWN})
+    assert blind.state_dict() == {"image_features": None}
+
+
+def test_checkpoint_of_another_making_is_refused_with_both_signatures_or_taken_by_the_flag(tmp_path):
+    task, _ = make_task(tmp_path / "store")
+    message = rf"made as {NOISE}, but .*store was made as {OWN}.*--image-features-unchecked".replace("|", r"\|")
+    with pytest.raises(InputError, match=message):
+        task.load_state_dict({"image_features": NOISE})
+    with pytest.raises(InputError, match=r"made as \[1\], but"):
+        task.load_state_dict({"image_features": [1]})
+    task, _ = make_task(tmp_path / "store", image_features_unchecked=True)
+    task.load_state_dict({"image_features": NOISE})
+    assert task.state_dict()["image_features"] == OWN
+
+
+def test_every_checkpoint_of_an_ensemble_is_compared(tmp_path):
+    task, _ = make_task(tmp_path / "store")
+    task.load_state_dict({"image_features": OTHER_PHOTOS})
+    task.load_state_dict({"image_features": None})  # trained without images
+    with pytest.raises(InputError, match="made as import"):
+        task.load_state_dict({"image_features": NOISE})
+
+
+def test_checkpoint_that_does_not_say_warns_once(tmp_path, caplog):
+    task, _ = make_task(tmp_path / "store")
+    for _ in range(2):
+        task.load_state_dict({})
+    assert caplog.text.count("the checkpoint doesn't say how the image features that it was trained on") == 1
+    caplog.clear()
+    make_task(tmp_path / "nothing", None)[0].load_state_dict({})
+    assert not caplog.text
+
+
+def test_pictures_are_compared_by_how_they_are_framed(tmp_path):
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "a.png")
+
+    def task_with(resize: int) -> FairseqTask:
+        cfg = VisualContextConfig(train_subset="train", seed=1)
+        task = FairseqTask(cfg)
+        VisualContext(cfg, task, PixelSource(open_images(tmp_path), Preprocessing(resize, 8), str(tmp_path)))
+        return task
+
+    before = task_with(8).state_dict()
+    assert before["image_features"].startswith("pixels|preprocessing:resize 8")
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "b.png")  # other photos
+    task_with(8).load_state_dict(before)
+    with pytest.raises(InputError, match=r"made as pixels\|preprocessing:resize 8 .* made as .*resize 9"):
+        task_with(9).load_state_dict(before)
+
+
+def checkpoint(path: Path, state: dict) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save({"model": {"weight": torch.ones(1)}, "task_state": state}, path)
+    return path
+
+
+@pytest.mark.parametrize("how", ["resumed", "restored", "continued", "finetuned"])
+def test_training_that_goes_on_from_a_checkpoint_of_another_making_is_refused(tmp_path, how):
+    path = checkpoint(
+        tmp_path / ("save/checkpoint_last.pt" if how == "resumed" else "some.pt"), {"image_features": NOISE}
+    )
+    flag = {"restored": "restore_file", "continued": "continue_once", "finetuned": "finetune_from_model"}.get(how)
+    flags = {"save_dir": str(tmp_path / "save"), **({flag: str(path)} if flag else {})}
+    _, images = make_task(tmp_path / "store", **flags)
+    images.add_rows(text_dataset(), np.zeros((11, 1), int), "valid")
+    with pytest.raises(InputError, match="made as import"):
+        images.add_rows(text_dataset(), np.zeros((11, 1), int), "train")
+    make_task(tmp_path / "store", image_features_unchecked=True, **flags)[1].add_rows(
+        text_dataset(), np.zeros((11, 1), int), "train"
+    )
+
+
+def test_restored_checkpoint_is_the_one_that_fairseq_takes(tmp_path):
+    flags = {"save_dir": str(tmp_path), "continue_once": None, "finetune_from_model": None, "checkpoint_suffix": None}
+    cfg = Namespace(restore_file="checkpoint_last.pt", **flags)
+    assert restored_checkpoint(cfg) is None
+    cfg.finetune_from_model = str(checkpoint(tmp_path / "first.pt", {}))
+    assert restored_checkpoint(cfg) == cfg.finetune_from_model
+    last = checkpoint(tmp_path / "checkpoint_last.pt", {"image_features": OWN})
+    assert restored_checkpoint(cfg) == str(last)  # a second start goes on where the first stopped
+    assert task_state_of(str(last)) == {"image_features": OWN}
+    cfg.checkpoint_suffix = "-part1"
+    part = checkpoint(tmp_path / "checkpoint_last-part1.pt", {})
+    assert restored_checkpoint(cfg) == str(part)
+    cfg.restore_file = str(tmp_path / "checkpoint_last.pt")
+    assert restored_checkpoint(cfg) == str(part)
+    torch.save({"model": {}}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    assert task_state_of(str(tmp_path / "old.pt")) == {}

@@ -1,0 +1,102 @@
+"""What a checkpoint remembers of its images: how the features that it was trained on were made.
+
+    checkpoint["task_state"]["image_features"]    signature of the features, or of how pictures were framed;
+                                                  None where it was trained without images
+
+fairseq saves a task's state with every checkpoint, and gives it back to the task before a model is loaded
+(`fairseq-generate`, `fairseq-validate`, `fairseq-interactive`, each model of an ensemble). Its trainer doesn't when it
+goes on from a checkpoint, so that one is read here once more, without its weights.
+"""
+
+import logging
+import os
+import zipfile
+from typing import Any
+
+import torch
+from fairseq.tasks.fairseq_task import StatefulContainer
+
+from ..errors import InputError
+from ..storage.signature import made_alike
+
+logger = logging.getLogger(__name__)
+
+IMAGE_FEATURES = "image_features"
+UNCHECKED = "--image-features-unchecked"
+
+
+class ImageMemory(StatefulContainer):
+    """A task's state that knows how its image features were made, and refuses a checkpoint that knows others.
+
+    Args:
+        before: the state that the task had.
+        making: signature of the task's features; None without images.
+        place: where these lie, for messages.
+        unchecked: take a checkpoint that was trained on features of another making.
+
+    Attributes:
+        has_loaded: whether a checkpoint was seen.
+    """
+
+    def __init__(self, before: StatefulContainer, making: str | None, place: str, unchecked: bool) -> None:
+        super().__init__()
+        self._state, self._factories = before._state, before._factories
+        self._state[IMAGE_FEATURES] = making
+        self._place = place
+        self._unchecked = unchecked
+        self._said = False
+        self.has_loaded = False
+
+    def merge_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """What fairseq found in a checkpoint; what this task knows of its own images stays.
+
+        Raises:
+            InputError: the checkpoint was trained on features of another making.
+        """
+        self.has_loaded = True
+        self.check(state_dict)
+        super().merge_state_dict({name: value for name, value in state_dict.items() if name != IMAGE_FEATURES})
+
+    def check(self, state_dict: dict[str, Any]) -> None:
+        """Compare a checkpoint's features with the task's; no images here or there are no difference.
+
+        Raises:
+            InputError: they were made otherwise.
+        """
+        own, trained_on = self._state[IMAGE_FEATURES], state_dict.get(IMAGE_FEATURES)
+        if own is None or self._unchecked:
+            return
+        if IMAGE_FEATURES not in state_dict:
+            if not self._said:
+                logger.warning(
+                    "the checkpoint doesn't say how the image features that it was trained on were made (checkpoints "
+                    f"of later versions do): nothing but you knows whether {self._place} was made alike."
+                )
+            self._said = True
+        elif trained_on is not None and not (isinstance(trained_on, str) and made_alike(trained_on, own)):
+            raise InputError(
+                f"the checkpoint was trained on image features made as {trained_on}, but {self._place} was made as "
+                f"{own}. Give features made as those that it was trained on, or take these all the same with "
+                f"{UNCHECKED}."
+            )
+
+
+def restored_checkpoint(cfg: Any) -> str | None:
+    """The checkpoint that `fairseq-train` goes on from, or begins with; None where it starts afresh.
+
+    Args:
+        cfg: with the flags of fairseq's checkpoints that `VisualContextConfig` reads.
+    """
+    suffix = str(cfg.checkpoint_suffix or "")
+    path = cfg.restore_file.replace(".pt", f"{suffix}.pt")
+    if cfg.restore_file == "checkpoint_last.pt":  # fairseq's default, in --save-dir
+        path = os.path.join(cfg.save_dir, path)
+        if not os.path.isfile(path):
+            path = cfg.continue_once or cfg.finetune_from_model or ""
+    return path if os.path.isfile(path) else None
+
+
+def task_state_of(path: str) -> dict[str, Any]:
+    """The task's state in a checkpoint, without reading its weights; empty where it has none."""
+    mapped = zipfile.is_zipfile(path)  # torch before 1.6 wrote files that can only be read whole
+    return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped).get("task_state") or {}
