@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from .features_unchecked import add_features_unchecked, flag_named
+from .features_unchecked import add_features_unchecked
 from .image_source import add_image_source, named_sources, open_image_source
 
 if TYPE_CHECKING:
-    from ..diagnosis.artefacts import Parts
     from ..diagnosis.findings import Finding
 
 # What decides the size of a step's output, and what its command line needs.
@@ -68,7 +67,9 @@ def run(args: argparse.Namespace) -> int:
     problems = 0
     for finding in diagnose(args):
         problems += finding.level is Level.WRONG
-        say(f"{finding.level.value:5}  {finding.text}")
+        flags = [_flag(choice) for choice in finding.choices if choice in vars(args)]
+        see = f" See {' and '.join(flags)}." if flags else ""
+        say(f"{finding.level.value:5}  {finding.text}{see}")
         if finding.remedy:
             say(f"       do: {finding.remedy}")
     if problems:
@@ -125,13 +126,13 @@ def _diagnose_files(args: argparse.Namespace) -> Iterator["Finding"]:
     from ..diagnosis.disk import bytes_needed, check_disk
     from ..diagnosis.findings import findings_of
 
-    parts = artefacts.Parts()
+    parts, unchecked = artefacts.Parts(), args.image_features_unchecked
     # In this order, because ids, retriever, index and pictures are compared with the store and the text.
     checks: list[tuple[list[Path], Callable[[], Iterable[Finding]]]] = [
         (_given(args.image_features), lambda: artefacts.check_store(args.image_features, parts, args.whole_store)),
         (_given(args.text), lambda: artefacts.check_text(args.text, parts)),
         (_given(args.image_ids), lambda: artefacts.check_image_ids(args.image_ids, args.text, parts)),
-        (_given(args.retriever), lambda: _check_retriever(args, parts)),
+        (_given(args.retriever), lambda: artefacts.check_retriever(args.retriever, parts, unchecked)),
         (_given(args.index), lambda: artefacts.check_index(args.index, parts)),
         (
             [Path(source) for source in args.images or []],
@@ -150,13 +151,6 @@ def _diagnose_files(args: argparse.Namespace) -> Iterator["Finding"]:
 
 def _given(place: Path | None) -> list[Path]:
     return [] if place is None else [place]
-
-
-def _check_retriever(args: argparse.Namespace, parts: "Parts") -> Iterator["Finding"]:
-    from ..diagnosis.artefacts import check_retriever
-
-    with flag_named():
-        yield from check_retriever(args.retriever, parts, args.image_features_unchecked)
 
 
 def next_command(args: argparse.Namespace) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from .features_unchecked import add_features_unchecked, flag_named, warn_of_unknown_making
+from .features_unchecked import add_features_unchecked, warn_of_unknown_making
 from .image_source import add_image_source, check_pictures, open_image_source
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ def run(args: argparse.Namespace) -> None:
     side = grid_side(store)
     framing = framing_of(store, args.framing)
     retriever = Retriever.load(args.retriever, str(choose_device(args.device)))
-    with flag_named():
-        retriever.check_cells(store, args.image_features_unchecked)
+    retriever.check_cells(store, args.image_features_unchecked)
     warn_of_unknown_making(retriever, args.image_features_unchecked)
     channels = default_channels(retriever.joint_size) if args.channels is None else args.channels
     if not 1 <= channels <= retriever.joint_size:

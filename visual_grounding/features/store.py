@@ -140,6 +140,18 @@ class FeatureStore:
                 )
         return features, ~features.any(axis=-1)
 
+    def column(self, name: str) -> np.ndarray:
+        """One of the optional columns, memory-mapped.
+
+        Shapes:
+            returns: (I, R, 4) for boxes, else (I, R)
+
+        Raises:
+            InputError: the store doesn't have it.
+        """
+        self._check_columns([name])
+        return self._columns[name]
+
     def gather_columns(self, ids: np.ndarray, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Look up what the optional columns say of images.
 
@@ -156,10 +168,7 @@ class FeatureStore:
             InputError: a column that the store doesn't have, a row outside the store, a value that the column can't
                 have, or a file cut short meanwhile.
         """
-        lacking = [name for name in names or () if name not in self.columns]
-        if lacking:
-            has = ", ".join(self.columns) or "features alone"
-            raise InputError(f"{self.folder} should have {', '.join(lacking)}, but has {has}.")
+        self._check_columns(names or ())
         found = {}
         for name in self.columns if names is None else names:
             values = self._rows(name, self._columns[name], ids)
@@ -169,6 +178,12 @@ class FeatureStore:
                 self._refuse(name, int(ids[bad.any(axis=-1)].flat[0]))
             found[name] = values
         return found
+
+    def _check_columns(self, names: Sequence[str]) -> None:
+        lacking = [name for name in names if name not in self.columns]
+        if lacking:
+            has = ", ".join(self.columns) or "features alone"
+            raise InputError(f"{self.folder} should have {', '.join(lacking)}, but has {has}.")
 
     def _rows(self, name: str, array: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """A copy of some rows of one array; those of −1 hold anything."""
