@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..storage.weights import load_strictly
 from .backbones import load_backbone
 
 RANDOM = "none"
@@ -132,7 +133,7 @@ def restore_image_network(state: dict[str, Tensor]) -> ImageNetwork:
         network = ImageNetwork(
             said["backbone"], network.network, replace(network.preprocessing, **said["preprocessing"]), True
         )
-        network.load_state_dict({**state, DESCRIPTION: network.description})
+        load_strictly(network, {**state, DESCRIPTION: network.description}, "the file", network.name)
     except (KeyError, ValueError, TypeError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(f"the image network's weights can't be used: {reason}") from error
