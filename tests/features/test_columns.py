@@ -198,6 +198,20 @@ def test_what_columns_say_of_absent_regions_is_left_out_counted_and_strictly_ref
     assert write(tmp_path / "out", labels=labels) == summary
 
 
+def test_strictly_what_an_interrupted_run_left_out_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = np.array([[0, 1], [0, 1], [0, 0]])
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(StoreWriter, "publish", killed)
+        write(tmp_path / "out", labels=labels)
+    with pytest.raises(InputError, match=r"1 regions have only zeros as features, .*strictly, no such region"):
+        write(tmp_path / "out", strict=True, labels=labels)
+    assert not (tmp_path / "out").exists()
+
+
 def test_unreadable_image_has_no_columns_and_is_not_counted_as_left_out(tmp_path: Path) -> None:
     summary = write(tmp_path / "out", unreadable={0: "missing"})
     assert (summary.unreadable, summary.cleared) == (1, 0)

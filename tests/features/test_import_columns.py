@@ -273,6 +273,9 @@ def test_table_gives_boxes_and_labels_to_features_in_its_order(folder: Path) -> 
     store = FeatureStore(folder / "out")
     assert store.label_names == ["dog", "man"]
     np.testing.assert_array_equal(store.features, FEATURES)
+    other = [*TABLE[:4], "c.jpg 0 10 6 20 dog 10 20"]
+    with pytest.raises(InputError, match=r"regions_table was '[0-9a-f]{64}', now '"):
+        make(folder, table=RegionTable(write_table(folder, *other), KEYS))
 
 
 @pytest.mark.parametrize(
@@ -286,6 +289,13 @@ def test_table_gives_boxes_and_labels_to_features_in_its_order(folder: Path) -> 
 )
 def test_table_with_another_number_of_regions_is_refused(folder: Path, lines: list[str], message: str) -> None:
     refused(message, folder, "regions_table", table=RegionTable(write_table(folder, *lines), KEYS))
+
+
+def test_table_in_pixels_without_sizes_is_refused_with_what_to_do(folder: Path) -> None:
+    path = write_table(folder, *TABLE)
+    path.write_text("".join("\t".join(line.split("\t")[:6]) + "\n" for line in path.read_text().splitlines()))
+    message = r"row 0 \(a\.jpg\), region 0, has 0 0 100 50\. .* give the pictures' widths and heights"
+    refused(message, folder, "regions_table", "box_sizes", table=RegionTable(path, KEYS))
 
 
 def test_table_fits_a_folder_and_its_missing_images(folder: Path) -> None:

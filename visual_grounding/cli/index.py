@@ -17,7 +17,7 @@ import argparse
 from pathlib import Path
 
 from .features_unchecked import add_features_unchecked, warn_of_unknown_making
-from .image_source import add_image_columns, open_image_source
+from .image_source import add_image_columns, named_sources, open_image_source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--retriever", type=Path, required=True, metavar="DIR", help="made by `export`")
     images = parser.add_mutually_exclusive_group(required=True)
     images.add_argument("--image-features", type=Path, metavar="DIR", help="feature store")
-    images.add_argument("--images", metavar="SOURCE", help="the images themselves, as for `extract`")
+    images.add_argument(
+        "--images",
+        action="append",
+        metavar="SOURCE",
+        help="the images themselves, as for `extract`; repeatable: sources add up",
+    )
     add_image_columns(parser)
     add_features_unchecked(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="index to write")
@@ -75,7 +80,7 @@ def run(args: argparse.Namespace) -> None:
             "features: give --image-features DIR."
         )
     else:
-        store = PixelSource(open_image_source(args), retriever.preprocessing, args.images, cores())
+        store = PixelSource(open_image_source(args), retriever.preprocessing, named_sources(args), cores())
     batch_size = (256 if args.images is None else 32) if args.batch_size is None else args.batch_size
     build_index(
         retriever,

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..features.store import FeatureStore
-from ..images.sources import ImageSource, UnreadableImage, open_images, read_image
+from ..images.sources import ImageSource, UnreadableImage, read_image
 from ..storage.artefact import META, PARTIAL
 from ..storage.unfinished import Unfinished
 from ..text.lines import read_lines, sha256_of_lines
@@ -262,9 +262,8 @@ def check_index(folder: Path, parts: Parts, everything: bool) -> Iterator[Findin
         yield ok(f"{folder}: index of {len(index)} images, {index.absent} of them absent.")
 
 
-def check_images(source: str, parts: Parts) -> Iterator[Finding]:
+def check_images(source: str, images: ImageSource, parts: Parts) -> Iterator[Finding]:
     """Pictures: a sample of them is decoded; and they are those of the store."""
-    images = open_images(source)
     parts.images = images
     total = len(images.keys)
     count = min(total, _SAMPLED_IMAGES)

@@ -40,7 +40,7 @@ class Block(NamedTuple):
     Attributes:
         features: (images, R, F).
         columns: name -> (images, R, ...), as they were found.
-        sizes: (images, 2), width and height of the pictures; None where they weren't asked for.
+        sizes: (images, 2), width and height of the pictures, 1 where unreadable; None where they weren't asked for.
         unreadable: row -> why there is nothing.
     """
 

@@ -75,7 +75,9 @@ def import_features(
                 if not unscaled or not (block.columns["boxes"] > 1).any():
                     raise
                 hint = "If boxes are in pixels, give the pictures' widths and heights."
-                raise InputError(f"{error} {hint}", *error.choices, "box_sizes") from error
+                raise InputError(
+                    f"{error} {hint}", "boxes" if table is None else "regions_table", "box_sizes"
+                ) from error
             progress.update(shard.stop - shard.start)
     made = {"arrays": plan["arrays"][:ARRAYS_DIGITS]} if made_by is None else {"made_by": made_by}
     return writer.publish(signature("import", images=len(source.keys), normalise=normalise, **made))
@@ -129,7 +131,6 @@ def _check_sizes(block: Block, keys: Any, start: int) -> None:
     if block.sizes is None:
         return
     bad = ~(np.isfinite(block.sizes) & (block.sizes > 0)).all(axis=1)
-    bad[[row - start for row in block.unreadable]] = False
     if bad.any():
         place = int(np.argmax(bad))
         width, height = block.sizes[place]
