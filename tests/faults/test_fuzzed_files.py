@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import write_image_ids
+from conftest import write_image_ids, write_store
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -21,13 +21,15 @@ from small_retriever import make_retriever, make_sentences, make_store, retrieve
 
 from visual_grounding.cli.main import main
 from visual_grounding.errors import InputError
-from visual_grounding.features.importers import import_features, open_arrays
+from visual_grounding.features.array_sources import open_arrays
+from visual_grounding.features.importers import import_features
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.features.store_writer import StoreWriter
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.index import Index, build_index
-from visual_grounding.retrieval.retriever import Retriever, save_retriever
+from visual_grounding.retrieval.joint_embedding import save_joint_embedding
+from visual_grounding.retrieval.retriever import Retriever
 from visual_grounding.storage.artefact import sha256_of_file
 from visual_grounding.text.lines import read_captions, read_lines
 from visual_grounding.text.pretrained_tokenizer import PretrainedTokenizer
@@ -139,8 +141,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     retriever = make_retriever(folder / "retriever")
     store = FeatureStore(make_store(folder / "store"))
     build_index(retriever, store, folder / "index")
+    write_objects(folder / "objects")
     write_image_ids(folder / "ids", np.zeros((5, 2), np.int32), sha256_of_file(folder / "store/keys.txt"))
     return folder
+
+
+def write_objects(folder: Path) -> None:
+    """A store with boxes, labels and scores of 2 regions an image."""
+    columns = {"boxes": np.tile([0, 0.25, 0.5, 1], (7, 2, 1)), "labels": np.ones((7, 2)), "scores": np.ones((7, 2))}
+    write_store(folder, np.ones((7, 2, 3)), columns=columns)
 
 
 def make_pretrained_retriever(folder: Path) -> None:
@@ -154,7 +163,7 @@ def make_pretrained_retriever(folder: Path) -> None:
     bert.save_pretrained(folder / "bert")
     config = JointEmbeddingConfig("pretrained", "linear", image_feature_size=6, joint_size=8)
     tokenizer = PretrainedTokenizer(str(folder / "bert"))
-    save_retriever(folder / "pretrained", JointEmbedding(config, BertModel(bert)), tokenizer, "bert")
+    save_joint_embedding(folder / "pretrained", JointEmbedding(config, BertModel(bert)), tokenizer, "bert")
 
 
 @pytest.fixture
@@ -168,6 +177,7 @@ def read_store(folder: Path, _: Path) -> None:
     store.rows_of(["image3.jpg"])
     store.key(0)
     store.gather(np.arange(min(len(store), 5)))
+    store.gather_columns(np.arange(min(len(store), 5)))
 
 
 def read_ids(folder: Path, world: Path) -> None:
@@ -189,11 +199,17 @@ def read_retriever(folder: Path, _: Path) -> None:
     retriever.encode_images(torch.ones(1, 1, 6), torch.zeros(1, 1, dtype=torch.bool))
 
 
-READERS = {"store": read_store, "ids": read_ids, "index": read_index, "retriever": read_retriever}
-READERS["pretrained"] = read_retriever
+READERS = {
+    "store": read_store,
+    "objects": read_store,
+    "ids": read_ids,
+    "index": read_index,
+    "retriever": read_retriever,
+}
+READERS["objects"], READERS["pretrained"] = read_store, read_retriever
 
 
-@pytest.mark.parametrize("kind", ["store", "ids", "index", "retriever", "pretrained"])
+@pytest.mark.parametrize("kind", ["store", "objects", "ids", "index", "retriever", "pretrained"])
 def test_sound_artefacts_are_read(world: Path, kind: str) -> None:
     READERS[kind](world / kind, world)
 
@@ -213,6 +229,11 @@ def try_to_read(read: Callable[[], Any]) -> None:
         ("store", "meta.json"),
         ("store", "features.npy"),
         ("store", "keys.txt"),
+        ("objects", "meta.json"),
+        ("objects", "boxes.npy"),
+        ("objects", "labels.npy"),
+        ("objects", "scores.npy"),
+        ("objects", "label_names.txt"),
         ("ids", "meta.json"),
         ("ids", "ids.npy"),
         ("index", "meta.json"),
@@ -401,7 +422,7 @@ def test_other_verbs_never_run_what_a_pickle_asks_for(
         shutil.copytree(world / copied, tmp_path / copied)
     (tmp_path / "retriever/model.safetensors").write_bytes(pickle.dumps(evil))
     flags = ["--retriever", tmp_path / "retriever", "--image-features", tmp_path / "store"]
-    check_refused("index", flags, "model.safetensors should hold a retriever's weights", tmp_path, capsys)
+    check_refused("index", flags, "model.safetensors should be a state_dict of plain tensors", tmp_path, capsys)
 
     shutil.copy(world / "retriever/model.safetensors", tmp_path / "retriever/model.safetensors")
     (tmp_path / "store/features.npy").write_bytes(npy_of_objects(evil))
@@ -465,7 +486,7 @@ def set_field(path: Path, **fields: Any) -> None:
             lambda p: p.write_text("w0 1\n"),
             "dict.txt should have the 40 words that this retriever was trained with, but has 1.",
         ),
-        ("retriever/model.safetensors", lambda p: os.truncate(p, 100), "model.safetensors should hold a retriever's"),
+        ("retriever/model.safetensors", lambda p: os.truncate(p, 100), "model.safetensors should be a state_dict"),
         ("index/embeddings.npy", lambda p: os.truncate(p, 200), "embeddings.npy should be a plain .npy array"),
         ("index/meta.json", lambda p: set_field(p, absent="no"), "should have a count as 'absent', but has 'no'."),
     ],
@@ -517,7 +538,7 @@ def test_retriever_refuses_weights_and_signatures_that_say_nothing(world: Path, 
     path = tmp_path / "retriever/model.safetensors"
     weights = load_file(path)
     save_file({**weights, "image.projection.bias": torch.full((8,), torch.inf)}, path)
-    with pytest.raises(InputError, match=r"finite weights, but image\.projection\.bias has NaN or infinity"):
+    with pytest.raises(InputError, match=r"but 1 of 6 have NaN or infinity \(image\.projection\.bias\)"):
         Retriever.load(tmp_path / "retriever")
     set_field(tmp_path / "retriever/config.json", signature=3)
     with pytest.raises(InputError, match=r"config\.json can't be used: signature should be text, but is 3"):

@@ -22,6 +22,7 @@ from ..modules.joint_embedding import WORD_ENCODERS
 from ..retrieval.recall import DIRECTIONS, RECALL_AT, recall_summary
 from ..text.pretrained_tokenizer import PretrainedTokenizer
 from ..text.words import DICTIONARY, Vocabulary, WordTokenizer
+from .frozen_weights import frozen_weights_kept
 from .validation_scores import Scored, ValidationScores, Values
 
 if TYPE_CHECKING:  # it imports torchvision, which features don't need
@@ -124,6 +125,11 @@ class ImageTextMatchingTask(ValidationScores):
         """Tell a model that wants to know."""
         if hasattr(model, "begin_epoch"):
             model.begin_epoch(epoch)
+
+    def optimizer_step(self, optimizer: Any, model: Any, update_num: int) -> None:
+        """As fairseq's, but what is frozen stays as it is."""
+        with frozen_weights_kept(optimizer):
+            super().optimizer_step(optimizer, model, update_num)
 
     def load_dataset(self, split: str, **kwargs: Any) -> None:
         """Load `<split>.tsv`.

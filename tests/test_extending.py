@@ -1,0 +1,88 @@
+"""docs/extending.md is true: its files are written as they stand there, outside the package, and its commands run."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import REPOSITORY
+from PIL import Image
+
+PAGE = (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")
+COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 30, 220)}
+SMALL = ["--cpu", "--no-progress-bar", "--seed", "1"]  # what the page needn't say
+SHORT = [*SMALL, "--max-update", "3", "--encoder-layers", "1", "--decoder-layers", "1", "--no-epoch-checkpoints"]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def commands(name: str) -> list[list[str]]:
+    """The words of the page's commands that begin with a name."""
+    lines = re.sub(r"\\\n\s*", " ", "\n".join(blocks("bash"))).splitlines()
+    return [line.split() for line in lines if line.startswith(name + " ")]
+
+
+def run(folder: Path, command: list[str], *more: str) -> str:
+    """One of the page's commands, in a process of its own; what it printed."""
+    program = Path(sys.executable).with_name(command[0])
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [str(program), *command[1:], *more], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the page's files, photos of three colours and sentences that name them; features, ids, text."""
+    folder = tmp_path_factory.mktemp("outside")
+    for block in blocks("python"):
+        path = folder / re.match(r"# (my_plugin/\w+\.py)\n", block)[1]
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(block, encoding="utf-8")
+    (folder / "photos").mkdir()
+    rng = np.random.default_rng(0)
+    for number, (name, colour) in enumerate([*COLOURS.items()] * 4):
+        pixels = np.clip(np.array(colour) + rng.integers(-20, 20, (40, 40, 3)), 0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / "photos" / f"{name}_{number}.png")
+    for split, size in (("train", 24), ("valid", 6)):
+        names = rng.choice([*COLOURS, "grey"], size)
+        (folder / f"{split}.en").write_text("".join(f"a {name} thing\n" for name in names))
+        (folder / f"{split}.de").write_text("".join(f"etwas {name}\n" for name in names))
+    for command in [*commands("visual-grounding extract"), *commands("visual-grounding retrieve")]:
+        run(folder, command)
+    texts = ["--trainpref", "train", "--validpref", "valid"]
+    run(folder, ["fairseq-preprocess", "-s", "en", "-t", "de", *texts, "--destdir", "bin", "--workers", "1"])
+    return folder
+
+
+def test_backbone_from_outside_gives_its_features(outside: Path) -> None:
+    features = np.load(outside / "features/colours/features.npy")
+    keys = (outside / "features/colours/keys.txt").read_text().splitlines()
+    assert features.shape == (12, 4, 3)
+    for key, colour in zip(keys, features.mean(axis=1)):
+        np.testing.assert_allclose(colour * 255, COLOURS[key.partition("_")[0]], atol=6)
+
+
+def test_finder_from_outside_finds_what_is_named(outside: Path) -> None:
+    ids = np.load(outside / "ids/train/ids.npy")
+    keys = (outside / "features/colours/keys.txt").read_text().splitlines()
+    for line, rows in zip((outside / "train.en").read_text().splitlines(), ids):
+        name = line.split()[1]
+        assert [keys[row].partition("_")[0] for row in rows if row >= 0] == ([name] * 2 if name in COLOURS else [])
+    again = run(outside, commands("visual-grounding retrieve")[0][:-1], "ids/again")
+    assert re.search(r"warning: \d+ of 24 sentences name no image", again)
+
+
+def test_architecture_from_outside_trains_and_translates(outside: Path) -> None:
+    train, generate = commands("fairseq-train")[0], commands("fairseq-generate")[0]
+    run(outside, train, *SHORT)
+    said = run(outside, generate, *SMALL)
+    assert len(re.findall(r"^H-\d+\t", said, re.MULTILINE)) == 6
