@@ -137,6 +137,21 @@ def test_keys_that_were_changed(world, capsys):
     assert "should hold 8 image keys, one a row, but has 1 lines" in doctor(world, capsys)[1]
 
 
+def test_index_with_numbers_that_are_none_and_with_swapped_keys(world, capsys):
+    embeddings = np.load(world / "index/embeddings.npy", mmap_mode="r+")
+    embeddings[3, 1], embeddings[6, 0] = np.nan, -np.inf
+    embeddings.flush()
+    keys = world / "index/keys.txt"
+    sound = keys.read_text()
+    status, output = doctor(world, capsys)
+    assert status == 2
+    assert "index: 2 images hold NaN or infinity, such as row 3 (3.png), row 6 (6.png); all rows were scanned" in output
+    keys.write_text("1.png\n0.png\n" + sound[12:])
+    status, output = doctor(world, capsys)
+    assert status == 2 and f"{keys} was changed after its artefact was made: its sha256 is" in output
+    assert "index: 2 images hold NaN or infinity, such as row 3, row 6; all rows were scanned" in output
+
+
 def test_partial_output(world, capsys):
     unfinished = ShardedArtefact(world / "store2", FEATURE_STORE, {}, 8, 3, {"features": ((1, 6), "float16")})
     unfinished.write(next(unfinished.missing()), {"features": np.ones((3, 1, 6))})

@@ -42,6 +42,13 @@ def test_scan_of_a_large_store_looks_at_its_beginning_and_its_end_in_bounded_mem
     assert peak < 40 << 20
 
 
+@pytest.mark.parametrize("number", [np.float16, np.float32])
+def test_scan_of_an_index_is_that_of_a_store(number):
+    embeddings = np.ones((6, 4), number)
+    embeddings[1, 3], embeddings[4, 0], embeddings[2], embeddings[5] = np.nan, -np.inf, -0.0, np.finfo(number).max
+    assert scan_numbers(embeddings) == (6, [1, 4], 2, 1)
+
+
 def test_scan_of_an_empty_store():
     assert scan_numbers(np.zeros((0, 1, 4), np.float16)) == (0, [], 0, 0)
 

@@ -47,6 +47,15 @@ def test_word_tokenizer_cuts_long_sentences_and_counts_them() -> None:
     assert tokenizer.encode(["a b a", "b", "", "a b"]) == ([[4, 5], [5], [], [4, 5]], 1)
 
 
+def test_word_tokenizer_counts_the_words_that_it_knows() -> None:
+    tokenizer = WordTokenizer(Vocabulary(["a", "dog", ".", "2"]))
+    # a dog . -> 2 words of 2; der hund . -> 0 of 2; a zebra, ? -> a, zebra and two unknown marks; ". ." is no word
+    tokens, _ = tokenizer.encode(["A dog.", "Der Hund.", "a zebra, ?", ". .", "", "2"])
+    words, known = tokenizer.count_known(tokens)
+    assert (words.tolist(), known.tolist()) == ([2, 2, 4, 0, 0, 1], [2, 0, 1, 0, 0, 1])
+    assert [counted.shape for counted in tokenizer.count_known([])] == [(0,), (0,)]
+
+
 def test_word_tokenizer_comes_back_from_its_folder(tmp_path: Path) -> None:
     WordTokenizer(Vocabulary(["ä", ".", "b"])).save(tmp_path)
     assert Vocabulary.load(tmp_path / "dict.txt").words == ["ä", ".", "b"]

@@ -186,7 +186,7 @@ class DenseFinder(Finder):
         """Sentences that are empty, unknown, cut, or find fewer than N; and how much of the text is unknown."""
         yield from super().warnings(counts, lines)
         unknown, words = counts.get("unknown_words", 0), counts.get("words", 0)
-        if unknown > MANY_UNKNOWN * words:
+        if unknown >= MANY_UNKNOWN * words:
             said = "aren't known to the retriever. Was it trained on captions of another language, or other topics?"
             yield from share(unknown, words, said, "words")
         said = "have no word that the retriever knows; they have no image."

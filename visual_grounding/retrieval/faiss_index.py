@@ -276,8 +276,8 @@ class FaissSearcher:
         images: I.
 
     Attributes:
-        process: the number of the process that it belongs to. A copy by fork must not be searched: the threads that
-            faiss started aren't there.
+        process: number of the process that it belongs to. A copy by fork can't be searched, nor freed: faiss would
+            wait for threads that only the other process has.
     """
 
     def __init__(self, folder: Path, settings: FaissSettings, images: int) -> None:
@@ -292,6 +292,12 @@ class FaissSearcher:
         self.absent = np.load(folder / ABSENT, mmap_mode="r", allow_pickle=False)
         self._open: tuple[str, str, Any] | None = None
         self._resources: Any = None
+
+    def leave_to_parent(self) -> None:
+        """In a copy by fork: never free what is open, and start no threads from here on."""
+        if self._open is not None:
+            self._open[2].this.disown()
+        self.faiss.omp_set_num_threads(1)  # those of OpenMP aren't there, either
 
     def candidates(
         self, queries: Tensor, count: int, device: str | torch.device = "cpu", nprobe: int | None = None

@@ -116,7 +116,10 @@ class Index:
         """
         if self.faiss is None:
             return self.search_exactly(queries, k, device, exclude)
-        if self._searcher is None or self._searcher.process != os.getpid():  # a copy by fork
+        if self._searcher is not None and self._searcher.process != os.getpid():
+            self._searcher.leave_to_parent()
+            self._searcher = None
+        if self._searcher is None:
             self._searcher = FaissSearcher(self.folder, self.faiss, len(self))
         with self._sound():
             scores, candidates = self._searcher.candidates(queries, k + MARGIN + (exclude is not None), device, nprobe)

@@ -36,7 +36,7 @@ from ..errors import InputError, check_at_least_one
 from ..features.store import FeatureStore
 from ..storage.artefact import sha256_of_file
 from ..text.lines import iterate_captions, sha256_of_lines
-from ..text.stop_words import ENGLISH, read_stop_words
+from ..text.stop_words import ENGLISH, stop_words_named
 from ..text.words import split_words
 from .finder import IMAGES_PER_SENTENCE, Conclusion, Finder, Flags, Found, add_images_per_sentence, share
 from .image_ids import NO_IMAGE
@@ -286,9 +286,9 @@ class KeywordFinder(Finder):
         add_images_per_sentence(parser)
         parser.add_argument(
             "--stop-words",
-            type=Path,
-            metavar="FILE",
-            help="words that are no topic, one a line (default: English ones)",
+            metavar="LANG|FILE",
+            help="words that are no topic: those of a language in stopwords-iso, such as de (en: the paper's list), or "
+            "a file, one a line (default: a shorter English list)",
         )
 
     @classmethod
@@ -298,7 +298,7 @@ class KeywordFinder(Finder):
         Raises:
             InputError: a file isn't there or isn't sound.
         """
-        stop_words = ENGLISH if args.stop_words is None else read_stop_words(args.stop_words)
+        stop_words = ENGLISH if args.stop_words is None else stop_words_named(args.stop_words)
         return cls(args.captions, FeatureStore(args.image_features), args.images_per_sentence, stop_words)
 
     @property
