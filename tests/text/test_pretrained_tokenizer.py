@@ -1,0 +1,26 @@
+"""Pretrained tokenizers: how much of a text they know."""
+
+import pytest
+from small_dual_encoder import make_dual_encoder
+from transformers import AutoTokenizer, BertTokenizer
+
+from visual_grounding.text.pretrained_tokenizer import count_known_pieces
+
+
+def counts_of(tokenizer, *texts, **options):
+    pieces, known = count_known_pieces(tokenizer, tokenizer(list(texts), **options)["input_ids"])
+    return list(zip(pieces.tolist(), known.tolist()))
+
+
+def test_pieces_that_stand_for_the_unknown_are_not_known():
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "."]
+    tokenizer = BertTokenizer(vocab={piece: number for number, piece in enumerate(pieces)})
+    assert counts_of(tokenizer, "a dog.", "ein Hund.", "", "zebra") == [(3, 3), (3, 1), (0, 0), (1, 0)]
+    assert counts_of(tokenizer, "a", "ein a", padding="max_length", max_length=9) == [(1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize(("family", "expected"), [("clip", (4, 4)), ("siglip", (2, 1))])
+def test_everything_is_known_where_the_symbol_for_the_unknown_has_another_use(tmp_path, family, expected):
+    """CLIP's also ends a sentence; SigLIP's is one of its own, and its padding isn't counted."""
+    tokenizer = AutoTokenizer.from_pretrained(make_dual_encoder(tmp_path / family, family))
+    assert counts_of(tokenizer, "dog xy" if family == "clip" else "dog zebra", padding="max_length") == [expected]
