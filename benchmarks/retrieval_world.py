@@ -8,7 +8,7 @@ import torch
 
 from visual_grounding.features.store import FEATURE_STORE
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
-from visual_grounding.retrieval.retriever import save_retriever
+from visual_grounding.retrieval.joint_embedding import save_joint_embedding
 from visual_grounding.storage.artefact import sha256_of_file
 from visual_grounding.storage.shards import ShardedArtefact
 from visual_grounding.text.words import Vocabulary, WordTokenizer
@@ -41,7 +41,7 @@ def write_retriever(folder: Path, image_size: int, joint_size: int, encoder: str
         vocabulary_size=len(WORDS) + 4,
         text_embed_size=min(joint_size, 620),
     )
-    save_retriever(folder, JointEmbedding(config), WordTokenizer(Vocabulary(WORDS)), "random")
+    save_joint_embedding(folder, JointEmbedding(config), WordTokenizer(Vocabulary(WORDS)), "random")
     return folder
 
 

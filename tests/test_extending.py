@@ -1,4 +1,4 @@
-"""docs/extending.md is true: its files are written as they stand there, outside the package; its commands run."""
+"""docs/extending.md is true: its files are written as they stand there, outside the package, and its commands run."""
 
 import os
 import re

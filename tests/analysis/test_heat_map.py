@@ -57,9 +57,6 @@ def test_cells_of_another_size_are_refused(tmp_path):
     retriever = make_retriever(tmp_path / "retriever")
     with pytest.raises(InputError, match="trained on regions with 6 numbers, but these have 7"):
         retriever.encode_cells(torch.zeros(1, 4, 7))
-    del retriever.embedding.image  # as a pretrained dual encoder, whose images come projected
-    with pytest.raises(InputError, match="should project image features, but takes images that are projected already"):
-        retriever.encode_cells(torch.zeros(1, 4, 6))
 
 
 def test_peak_is_where_the_upsampled_map_is_highest():

@@ -12,7 +12,7 @@ from visual_grounding.cli.main import main
 from visual_grounding.features.backbones import Preprocessing
 from visual_grounding.features.store import FEATURE_STORE
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
-from visual_grounding.retrieval.retriever import save_retriever
+from visual_grounding.retrieval.joint_embedding import save_joint_embedding
 from visual_grounding.storage.artefact import META, read_meta, sha256_of_file, write_json
 from visual_grounding.text.words import Vocabulary, WordTokenizer
 
@@ -33,7 +33,7 @@ def world(tmp_path):
             tower.projection.weight.copy_(torch.eye(3))
         embedding.text.encoder.embedding.weight.zero_()
         embedding.text.encoder.embedding.weight[4:] = torch.eye(3)
-    save_retriever(tmp_path / "retriever", embedding, WordTokenizer(Vocabulary(WORDS)), "planted")
+    save_joint_embedding(tmp_path / "retriever", embedding, WordTokenizer(Vocabulary(WORDS)), "planted")
     features = np.zeros((3, 4, 4, 3))
     features[:2, ..., 2] = 1  # sky everywhere
     features[0, 1, 2, 0] = features[0, 3, 0, 1] = features[1, 0, 0, 0] = 3

@@ -15,7 +15,8 @@ from visual_grounding.features.store import FeatureStore
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.index import build_index
-from visual_grounding.retrieval.retriever import Retriever, save_retriever
+from visual_grounding.retrieval.joint_embedding import save_joint_embedding
+from visual_grounding.retrieval.retriever import Retriever
 from visual_grounding.text.words import Vocabulary, WordTokenizer
 
 
@@ -24,7 +25,7 @@ def make_retriever(folder: Path, seed: int) -> Retriever:
     torch.manual_seed(seed)
     words = ["a", "b", "c", "d", "bat", "x", "y"]
     config = JointEmbeddingConfig("bag", "weldon", 6, joint_size=8, vocabulary_size=4 + len(words), text_embed_size=5)
-    save_retriever(folder, JointEmbedding(config), WordTokenizer(Vocabulary(words)), f"seed{seed}")
+    save_joint_embedding(folder, JointEmbedding(config), WordTokenizer(Vocabulary(words)), f"seed{seed}")
     return Retriever.load(folder)
 
 

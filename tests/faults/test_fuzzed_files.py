@@ -27,7 +27,8 @@ from visual_grounding.features.store_writer import StoreWriter
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.index import Index, build_index
-from visual_grounding.retrieval.retriever import Retriever, save_retriever
+from visual_grounding.retrieval.joint_embedding import save_joint_embedding
+from visual_grounding.retrieval.retriever import Retriever
 from visual_grounding.storage.artefact import sha256_of_file
 from visual_grounding.text.lines import read_captions, read_lines
 from visual_grounding.text.pretrained_tokenizer import PretrainedTokenizer
@@ -154,7 +155,7 @@ def make_pretrained_retriever(folder: Path) -> None:
     bert.save_pretrained(folder / "bert")
     config = JointEmbeddingConfig("pretrained", "linear", image_feature_size=6, joint_size=8)
     tokenizer = PretrainedTokenizer(str(folder / "bert"))
-    save_retriever(folder / "pretrained", JointEmbedding(config, BertModel(bert)), tokenizer, "bert")
+    save_joint_embedding(folder / "pretrained", JointEmbedding(config, BertModel(bert)), tokenizer, "bert")
 
 
 @pytest.fixture
@@ -401,7 +402,7 @@ def test_other_verbs_never_run_what_a_pickle_asks_for(
         shutil.copytree(world / copied, tmp_path / copied)
     (tmp_path / "retriever/model.safetensors").write_bytes(pickle.dumps(evil))
     flags = ["--retriever", tmp_path / "retriever", "--image-features", tmp_path / "store"]
-    check_refused("index", flags, "model.safetensors should hold a retriever's weights", tmp_path, capsys)
+    check_refused("index", flags, "model.safetensors should be a state_dict of plain tensors", tmp_path, capsys)
 
     shutil.copy(world / "retriever/model.safetensors", tmp_path / "retriever/model.safetensors")
     (tmp_path / "store/features.npy").write_bytes(npy_of_objects(evil))
@@ -465,7 +466,7 @@ def set_field(path: Path, **fields: Any) -> None:
             lambda p: p.write_text("w0 1\n"),
             "dict.txt should have the 40 words that this retriever was trained with, but has 1.",
         ),
-        ("retriever/model.safetensors", lambda p: os.truncate(p, 100), "model.safetensors should hold a retriever's"),
+        ("retriever/model.safetensors", lambda p: os.truncate(p, 100), "model.safetensors should be a state_dict"),
         ("index/embeddings.npy", lambda p: os.truncate(p, 200), "embeddings.npy should be a plain .npy array"),
         ("index/meta.json", lambda p: set_field(p, absent="no"), "should have a count as 'absent', but has 'no'."),
     ],
@@ -517,7 +518,7 @@ def test_retriever_refuses_weights_and_signatures_that_say_nothing(world: Path, 
     path = tmp_path / "retriever/model.safetensors"
     weights = load_file(path)
     save_file({**weights, "image.projection.bias": torch.full((8,), torch.inf)}, path)
-    with pytest.raises(InputError, match=r"finite weights, but image\.projection\.bias has NaN or infinity"):
+    with pytest.raises(InputError, match=r"but 1 of 6 have NaN or infinity \(image\.projection\.bias\)"):
         Retriever.load(tmp_path / "retriever")
     set_field(tmp_path / "retriever/config.json", signature=3)
     with pytest.raises(InputError, match=r"config\.json can't be used: signature should be text, but is 3"):

@@ -10,7 +10,8 @@ from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbedd
 from visual_grounding.retrieval.dense import DenseFinder
 from visual_grounding.retrieval.finder import write_image_ids
 from visual_grounding.retrieval.index import Index
-from visual_grounding.retrieval.retriever import Retriever, save_retriever
+from visual_grounding.retrieval.joint_embedding import save_joint_embedding
+from visual_grounding.retrieval.retriever import Retriever
 from visual_grounding.text.words import Vocabulary, WordTokenizer
 
 WORDS = [f"w{number}" for number in range(40)]
@@ -21,7 +22,7 @@ def make_retriever(folder: Path, seed: int = 0, encoder: str = "sru", pooling: s
     torch.manual_seed(seed)
     sizes = {"vocabulary_size": 44, "text_embed_size": 5, "sru_layers": 1}
     embedding = JointEmbedding(JointEmbeddingConfig(encoder, pooling, image_feature_size=6, joint_size=8, **sizes))
-    save_retriever(folder, embedding, WordTokenizer(Vocabulary(WORDS)), f"seed{seed}")
+    save_joint_embedding(folder, embedding, WordTokenizer(Vocabulary(WORDS)), f"seed{seed}")
     return Retriever.load(folder)
 
 

@@ -1,7 +1,6 @@
 """Dense retrieval: a naive twin, absence, exclusion, resuming, and what is refused."""
 
 import filecmp
-import shutil
 
 import numpy as np
 import pytest
@@ -146,4 +145,4 @@ def test_index_refuses_images_of_another_size(retriever, tmp_path):
     store = write_store(tmp_path / "wide", np.ones((3, 1, 9)))
     with pytest.raises(InputError, match="images of 1 region with 6 numbers, but these have 1 with 9"):
         build_index(retriever, FeatureStore(store), tmp_path / "index")
-    shutil.rmtree(tmp_path / "index.partial")
+    assert not (tmp_path / "index.partial").exists()

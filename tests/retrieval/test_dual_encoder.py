@@ -17,7 +17,7 @@ from visual_grounding.cli.main import main
 from visual_grounding.errors import InputError
 from visual_grounding.features.backbones import load_backbone
 from visual_grounding.features.store import FeatureStore
-from visual_grounding.retrieval.dual_encoder import export_dual_encoder
+from visual_grounding.retrieval.export_dual_encoder import export_dual_encoder
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.index import build_index
 from visual_grounding.retrieval.retriever import Retriever
@@ -101,7 +101,7 @@ def test_checkpoint_in_half_precision_is_computed_in_float32(model: Path, export
     assert {weight.dtype for weight in backbone.network.parameters()} == {torch.float32}
     export_dual_encoder(str(tmp_path / "half"), tmp_path / "retriever")
     retriever = Retriever.load(tmp_path / "retriever")
-    assert {weight.dtype for weight in retriever.embedding.parameters()} == {torch.float32}
+    assert {weight.dtype for weight in retriever.text.parameters()} == {torch.float32}
     found, whole = retriever.encode_text(SENTENCES), Retriever.load(exported).encode_text(SENTENCES)
     assert not torch.equal(found, whole) and (found * whole).sum(dim=1).min() > 0.9999
 
@@ -177,13 +177,28 @@ def test_store_of_other_weights_or_pooling_is_refused(model: Path, exported: Pat
         assert not (tmp_path / "index").exists() and not (tmp_path / "index.partial").exists()
 
     ours, theirs = load_backbone(f"clip:{model}").weights, load_backbone(f"clip:{other}").weights
-    refused(other, "own", rf"image vectors of the dual encoder in .*\(weights {ours}\), but has weights {theirs}\.")
-    refused(
-        model, "mean", r"\(pool own\), but has pool mean\. Make them with: visual-grounding extract --backbone clip"
-    )
+    refused(other, "own", rf"\(another weights\): .*weights:{theirs}.* ≠ extract\|weights:{ours}\|pool:own")
+    refused(model, "mean", r"\(another pool\): .*pool:mean.* Make them with: visual-grounding extract --pool own")
     imported = write_store(tmp_path / "imported", np.ones((3, 1, retriever.joint_size)))
-    with pytest.raises(InputError, match=rf"\(weights {ours}, pool own\), but has weights unknown, pool unknown\."):
+    with pytest.raises(InputError, match=rf"\(test instead of extract\): test ≠ .*weights:{ours}"):
         build_index(retriever, FeatureStore(imported), tmp_path / "index")
+
+
+def test_store_of_the_same_tower_is_taken_whatever_its_precision_and_another_one_unchecked(
+    model: Path, exported: Path, tmp_path: Path
+) -> None:
+    retriever = Retriever.load(exported)
+    (tmp_path / "photos").mkdir()
+    drawn_photo(60, 60).save(tmp_path / "photos/a.png")
+    shutil.copytree(model, tmp_path / "elsewhere")
+    flags = ["--images", tmp_path / "photos", "--backbone", f"clip:{tmp_path / 'elsewhere'}", "--pool", "own"]
+    flags += ["--precision", "bfloat16", "--device", "cpu", "--out", tmp_path / "store"]
+    assert main(["extract", *map(str, flags)]) == 0
+    retriever.check_store(FeatureStore(tmp_path / "store"))
+    imported = FeatureStore(write_store(tmp_path / "imported", np.ones((3, 1, retriever.joint_size))))
+    retriever.check_store(imported, features_unchecked=True)
+    with pytest.raises(InputError, match="should project each region of an image, but takes images as a whole"):
+        retriever.check_cells(imported)
 
 
 def test_images_of_another_size_are_refused(exported: Path) -> None:
@@ -198,11 +213,11 @@ def test_images_of_another_size_are_refused(exported: Path) -> None:
     [
         (
             lambda f: (f / "model.safetensors").unlink(),
-            r"should hold a retriever.s weights, but can.t be read: .*No such file",
+            r"model.safetensors should be a state_dict .* but doesn.t exist\. Make it again with",
         ),
         (
             lambda f: (f / "model.safetensors").write_bytes(b"x" * 20),
-            r"retriever.s weights, but can.t be read: .*eader",
+            r"should be a state_dict of plain tensors, but can.t be read: .*eader",
         ),
         (
             lambda f: (f / "text_encoder/tokenizer.json").write_text("{"),
@@ -210,7 +225,7 @@ def test_images_of_another_size_are_refused(exported: Path) -> None:
         ),
         (
             lambda f: (f / "text_encoder/config.json").unlink(),
-            r"should hold a whole dual encoder, but doesn't: .*Make it",
+            r"weights of the text tower of a clip, but has .* missing .*Make it again with",
         ),
         (lambda f: edit_architecture(f, dual_encoder="blip"), r"should hold a whole dual encoder, but doesn't: 'blip'"),
         (

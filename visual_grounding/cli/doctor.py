@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from .features_unchecked import add_features_unchecked, flag_named
 
 if TYPE_CHECKING:
+    from ..diagnosis.artefacts import Parts
     from ..diagnosis.findings import Finding
 
 # What decides the size of a step's output, and what its command line needs.
@@ -35,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--text", type=Path, metavar="FILE", help="sentences, one a line")
     parser.add_argument("--retriever", type=Path, metavar="DIR", help="made by `export`")
     parser.add_argument("--index", type=Path, metavar="DIR", help="made by `index`")
+    add_features_unchecked(parser)
     parser.add_argument(
         "--whole-store",
         action="store_true",
@@ -126,7 +129,7 @@ def _diagnose_files(args: argparse.Namespace) -> Iterator["Finding"]:
         (args.image_features, lambda: artefacts.check_store(args.image_features, parts, args.whole_store)),
         (args.text, lambda: artefacts.check_text(args.text, parts)),
         (args.image_ids, lambda: artefacts.check_image_ids(args.image_ids, args.text, parts)),
-        (args.retriever, lambda: artefacts.check_retriever(args.retriever, parts)),
+        (args.retriever, lambda: _check_retriever(args, parts)),
         (args.index, lambda: artefacts.check_index(args.index, parts)),
         (args.images, lambda: artefacts.check_images(args.images, parts)),
     ]
@@ -139,6 +142,13 @@ def _diagnose_files(args: argparse.Namespace) -> Iterator["Finding"]:
     if args.next is not None:
         needed = bytes_needed(args.next, parts, args.values_per_image, args.images_per_sentence)
         yield from findings_of(partial(check_disk, args.next, args.out, needed), str(args.out))
+
+
+def _check_retriever(args: argparse.Namespace, parts: "Parts") -> Iterator["Finding"]:
+    from ..diagnosis.artefacts import check_retriever
+
+    with flag_named():
+        yield from check_retriever(args.retriever, parts, args.image_features_unchecked)
 
 
 def next_command(args: argparse.Namespace) -> str:

@@ -12,6 +12,7 @@ Its images are a store made by `extract --backbone clip:NAME --pool own` with th
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 
@@ -27,61 +28,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Export."""
-    (_checkpoint if args.dual_encoder is None else _dual_encoder)(args)
-
-
-def _dual_encoder(args: argparse.Namespace) -> None:
+    """Export, and say what can't be checked later."""
     from ..errors import InputError
-    from ..retrieval.dual_encoder import export_dual_encoder
 
-    if args.data is not None:
+    if args.dual_encoder is not None and args.data is not None:
         raise InputError(f"--data {args.data} belongs to --checkpoint; --dual-encoder brings its own tokenizer.")
-    config, made = export_dual_encoder(args.dual_encoder, args.out)
-    sizes = f"joint size {config.joint_size}, sentences of up to {config.max_tokens} tokens"
-    print(f"{args.out}: {config.dual_encoder} text tower, {sizes}\n{made}")
+    if args.dual_encoder is not None:
+        from ..retrieval.export_dual_encoder import export_dual_encoder
 
-
-def _checkpoint(args: argparse.Namespace) -> None:
-    from ..errors import InputError
-    from ..modules.joint_embedding import WORD_ENCODERS, JointEmbedding, config_of_state
-    from ..modules.sentence_encoders import build_pretrained_encoder
-    from ..retrieval.retriever import load_weights, save_retriever, split_image_network
-    from ..storage.artefact import sha256_of_file
-    from ..storage.checkpoints import load_checkpoint
-    from ..storage.signature import signature
-    from ..text.pretrained_tokenizer import PretrainedTokenizer
-    from ..text.words import DICTIONARY, Vocabulary, WordTokenizer
-
-    checkpoint = load_checkpoint(args.checkpoint)
-    choices = (checkpoint.get("cfg") or {}).get("model") or {}
-    architecture = choices.get("_name") if isinstance(choices, dict) else getattr(choices, "arch", None)
-    if architecture != "visual_semantic_embedding":
-        raise InputError(
-            f"{args.checkpoint} should be of --arch visual_semantic_embedding, but is of {architecture!r}. "
-            "Only retrievers are exported."
-        )
-    prefix = "embedding."
-    weights, image_network = split_image_network(checkpoint["model"])
-    state = {name.removeprefix(prefix): weight.float() for name, weight in weights.items()}
-    config = config_of_state(state, choices)
-    name = choices["text_encoder"]
-    if name in WORD_ENCODERS:
-        if args.data is None:
-            raise InputError(f"--data DIR is needed: the words of text encoder {name!r} are in its {DICTIONARY}.")
-        vocabulary = Vocabulary.load(args.data / DICTIONARY)
-        if len(vocabulary) != config.vocabulary_size:
-            raise InputError(
-                f"{args.data / DICTIONARY} should have the {config.vocabulary_size} words and symbols of "
-                f"{args.checkpoint}, but has {len(vocabulary)}. Give the folder that it was trained on as --data."
-            )
-        embedding = JointEmbedding(config)
-        tokenizer: WordTokenizer | PretrainedTokenizer = WordTokenizer(vocabulary)
+        exported = export_dual_encoder(args.dual_encoder, args.out)
     else:
-        embedding = JointEmbedding(config, build_pretrained_encoder(name))
-        tokenizer = PretrainedTokenizer(name)
-    load_weights(embedding, state, str(args.checkpoint))
-    trained = signature("retriever", text=config.text_encoder, checkpoint=sha256_of_file(args.checkpoint)[:8])
-    save_retriever(args.out, embedding, tokenizer, trained, image_network)
-    network = "" if image_network is None else f", {image_network.name} trained along"
-    print(f"{args.out}: {config.text_encoder} text encoder, joint size {config.joint_size}{network}\n{trained}")
+        from ..retrieval.export import export_checkpoint
+
+        exported = export_checkpoint(args.checkpoint, args.out, args.data)
+    print(f"{args.out}: {exported.summary}\n{exported.signature}")
+    if not exported.remembers_features:
+        print(
+            f"warning: {args.checkpoint} doesn't say how the features that it was trained on were made, so `index` "
+            "won't notice others of the same size. Checkpoints of trainings from now on say it.",
+            file=sys.stderr,
+        )

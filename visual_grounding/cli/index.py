@@ -16,6 +16,7 @@ those that `extract` gives the same images, so a feature store of them fits the 
 import argparse
 from pathlib import Path
 
+from .features_unchecked import add_features_unchecked, flag_named, warn_of_unknown_making
 from .image_source import add_image_columns, open_image_source
 
 
@@ -26,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     images.add_argument("--image-features", type=Path, metavar="DIR", help="feature store")
     images.add_argument("--images", metavar="SOURCE", help="the images themselves, as for `extract`")
     add_image_columns(parser)
+    add_features_unchecked(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="index to write")
     parser.add_argument("--device", help="cpu, cuda, cuda:1 … (default: cuda where there is one)")
     parser.add_argument("--batch-size", type=int, help="images at a time (default: 256, with --images 32)")
@@ -64,27 +66,35 @@ def run(args: argparse.Namespace) -> None:
 
     retriever = Retriever.load(args.retriever, str(choose_device(args.device)))
     store: FeatureStore | PixelSource
+    if args.images is None and retriever.takes_pixels:
+        raise InputError(
+            f"--image-features needs a retriever that was trained on features, but {args.retriever} was trained with "
+            "its image network: give the images themselves, --images SOURCE."
+        )
     if args.images is None:
         store = FeatureStore(args.image_features)
-    elif retriever.image_network is None:
+        warn_of_unknown_making(retriever, args.image_features_unchecked)
+    elif retriever.preprocessing is None:
         raise InputError(
             f"--images needs a retriever that was trained with its image network, but {args.retriever} was trained on "
             "features: give --image-features DIR."
         )
     else:
-        store = PixelSource(open_image_source(args), retriever.image_network.preprocessing, args.images, cores())
+        store = PixelSource(open_image_source(args), retriever.preprocessing, args.images, cores())
     batch_size = (256 if args.images is None else 32) if args.batch_size is None else args.batch_size
-    build_index(
-        retriever,
-        store,
-        args.out,
-        batch_size,
-        args.shard_size,
-        args.kind,
-        args.lists,
-        args.code_bytes,
-        args.faiss_file_size,
-    )
+    with flag_named():
+        build_index(
+            retriever,
+            store,
+            args.out,
+            batch_size,
+            args.shard_size,
+            args.kind,
+            args.lists,
+            args.code_bytes,
+            args.faiss_file_size,
+            args.image_features_unchecked,
+        )
     index = Index(args.out)
     print(f"{args.out}: {len(index)} images\n{index.signature}")
     if index.absent:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from .features_unchecked import add_features_unchecked, flag_named, warn_of_unknown_making
 from .image_source import add_image_source, open_image_source
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="store of grid features, n x n regions an image",
     )
+    add_features_unchecked(parser)
     add_image_source(parser, "the pictures: ")
     parser.add_argument(
         "--framing",
@@ -89,6 +91,9 @@ def run(args: argparse.Namespace) -> None:
     side = grid_side(store)
     framing = framing_of(store, args.framing)
     retriever = Retriever.load(args.retriever, str(choose_device(args.device)))
+    with flag_named():
+        retriever.check_cells(store, args.image_features_unchecked)
+    warn_of_unknown_making(retriever, args.image_features_unchecked)
     channels = default_channels(retriever.joint_size) if args.channels is None else args.channels
     if not 1 <= channels <= retriever.joint_size:
         raise InputError(f"--channels should be 1 to {retriever.joint_size}, the joint size, but is {channels}.")

@@ -174,8 +174,8 @@ def _check_table(ids: "ImageIds", text: Path | None, parts: Parts) -> Iterator[F
         yield ok(f"{ids.folder}: {len(ids)} sentences, {ids.ids.shape[1]} images each, {without} without any.")
 
 
-def check_retriever(folder: Path, parts: Parts) -> Iterator[Finding]:
-    """A retriever: loads, encodes a sentence, and fits the store."""
+def check_retriever(folder: Path, parts: Parts, features_unchecked: bool = False) -> Iterator[Finding]:
+    """A retriever: loads, encodes a sentence, and fits the store; features of another making are a fault if checked."""
     import torch
 
     from ..retrieval.retriever import Retriever
@@ -189,11 +189,13 @@ def check_retriever(folder: Path, parts: Parts) -> Iterator[Finding]:
             f"{folder} turns sentences into NaN or infinity: its weights are broken. Train and export it again."
         )
         return
-    if parts.store is not None:
-        retriever.check_store(parts.store)
-    if parts.store is not None and len(parts.store) and retriever.image_network is None:
-        features, mask = parts.store.gather(np.arange(1))
-        retriever.encode_images(torch.from_numpy(np.nan_to_num(features)), torch.from_numpy(mask))
+    if parts.store is not None and not retriever.takes_pixels:
+        retriever.check_store(parts.store, features_unchecked)
+        if retriever.why_unchecked and not features_unchecked:
+            yield note(retriever.why_unchecked)
+        if len(parts.store):
+            features, mask = parts.store.gather(np.arange(1))
+            retriever.encode_images(torch.from_numpy(np.nan_to_num(features)), torch.from_numpy(mask))
     yield ok(f"{folder}: retriever, joint size {retriever.joint_size}.")
 
 
@@ -218,7 +220,7 @@ def check_index(folder: Path, parts: Parts) -> Iterator[Finding]:
         if index.keys_sha256 != parts.store.keys_sha256:
             fits = False
             yield wrong(f"{folder} is of other images than {parts.store.folder}: their keys differ.", rebuild)
-        elif made_from != parts.store.digest and (parts.retriever is None or parts.retriever.image_network is None):
+        elif made_from != parts.store.digest and (parts.retriever is None or not parts.retriever.takes_pixels):
             fits = False
             yield wrong(f"{folder} was made from other features of the same images than {parts.store.folder}.", rebuild)
     if fits:

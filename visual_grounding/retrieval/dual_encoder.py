@@ -4,28 +4,22 @@
 tower, its tokenizer and the image tower's digest into a retriever folder, and `index` and `retrieve` use that as any.
 """
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ..errors import InputError, first_line
-from ..features.backbones.dual_encoder_towers import (
-    FAMILIES,
-    PREFIX,
-    load_image_tower,
-    load_pretrained_part,
-    load_tower,
-    read_config,
-)
-from ..features.store import FeatureStore
-from ..storage.artefact import write_json
+from ..features.backbones.dual_encoder_towers import FAMILIES
 from ..storage.signature import signature
-from ..storage.weights import sha256_of_state
-from .retriever_files import CONFIG, RETRIEVER, TEXT_ENCODER, VERSION, WEIGHTS, begin_folder
+from ..storage.weights import load_strictly, read_weights
+from .retriever import Retriever
+from .retriever_folder import TEXT_ENCODER, WEIGHTS, Description, write_retriever, write_weights
+
+KIND = "dual_encoder"
+_AGAIN = "Make it again with: visual-grounding export --dual-encoder NAME --out DIR"
 
 
 @dataclass(frozen=True)
@@ -49,35 +43,66 @@ class DualEncoderConfig:
     image_weights: str
 
     @property
-    def image_feature_size(self) -> int:
-        """F: the store has the joint vectors themselves."""
-        return self.joint_size
-
-    @property
-    def image_pooling(self) -> str:
-        """One region."""
-        return "linear"
+    def image_features(self) -> str:
+        """What the signature of its own image vectors says, whatever the tower's name and the size of the pictures."""
+        return signature("extract", weights=self.image_weights, pool="own")
 
 
-class DualEncoder(nn.Module):
+class DualEncoderRetriever(Retriever):
     """Sentences through the text tower, images as they come from the store; both to unit length.
 
         cos(t, v) = <t, v> / (|t| |v|)     as in the model's own logits, before their scale and bias, which don't rank
 
-    Shapes:
-        tokens: (B, T);  token_padding_mask: (B, T)
-        features: (B, 1, D);  feature_padding_mask: (B, 1), True = absent
-        returns: text (B, D), images (B, D), float32
+    Args:
+        folder, description, tokenizer, device: as `Retriever`.
+        config: what decides both towers.
+        text: the text tower.
     """
 
-    def __init__(self, config: DualEncoderConfig, text: nn.Module, pad: int) -> None:
-        super().__init__()
-        self.config = config
-        self.text = text
-        self.pad = pad
+    features_may_differ_in = ("backbone", "preprocessing", "grid", "precision")
 
-    def encode_text(self, tokens: Tensor, padding_mask: Tensor) -> Tensor:
-        """Unit vectors of sentences; a sentence without a token is 0.
+    def __init__(
+        self,
+        folder: Path,
+        description: Description,
+        tokenizer: "DualEncoderTokenizer",
+        config: DualEncoderConfig,
+        text: nn.Module,
+        device: str,
+    ) -> None:
+        described = replace(description, image_features=config.image_features)
+        super().__init__(folder, described, tokenizer, config.joint_size, config.joint_size, device=device)
+        self.config = config
+        self.text = text.to(device).eval()
+
+    @classmethod
+    def open(cls, folder: Path, description: Description, device: str) -> "DualEncoderRetriever":
+        """Load what `save_dual_encoder` wrote.
+
+        Raises:
+            InputError: the folder isn't whole.
+        """
+        import transformers
+
+        weights = read_weights(folder / WEIGHTS, finite=True, remedy=_AGAIN)
+        try:
+            config = DualEncoderConfig(**description.architecture)
+            for field in fields(config):
+                if type(getattr(config, field.name)) is not field.type:
+                    raise ValueError(f"its config.json has {getattr(config, field.name)!r:.80} as {field.name}")
+            text_class = getattr(transformers, FAMILIES[config.dual_encoder].text_tower)
+            text = text_class(text_class.config_class.from_pretrained(str(folder / TEXT_ENCODER)))
+            tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder / TEXT_ENCODER), trust_remote_code=False)
+        except Exception as error:  # broken files of a configuration or a tokenizer fail in many ways
+            raise InputError(
+                f"{folder} should hold a whole dual encoder, but doesn't: {first_line(error)}. {_AGAIN}"
+            ) from error
+        load_strictly(text, weights, folder / WEIGHTS, f"the text tower of a {config.dual_encoder}", _AGAIN)
+        wrapped = DualEncoderTokenizer(tokenizer, config.max_tokens, config.pads_text)
+        return cls(folder, description, wrapped, config, text, device)
+
+    def embed_text(self, tokens: Tensor, padding_mask: Tensor) -> Tensor:
+        """Unit vectors of sentences; 0 for one without a token.
 
         Shapes:
             tokens: (B, T);  padding_mask: (B, T)
@@ -86,37 +111,21 @@ class DualEncoder(nn.Module):
         absent = padding_mask.all(dim=1, keepdim=True)
         options: dict[str, Tensor] = {}
         if self.config.masks_padding:
-            padding = tokens == self.pad if self.config.pads_text else padding_mask
+            padding = tokens == self.tokenizer.pad if self.config.pads_text else padding_mask
             options["attention_mask"] = (~padding | absent).long()
         found = self.text(input_ids=tokens, **options)
         vectors = getattr(found, FAMILIES[self.config.dual_encoder].text_output)
         return functional.normalize(vectors.float(), dim=-1).masked_fill(absent, 0.0)
 
-    def encode_images(self, features: Tensor, padding_mask: Tensor) -> Tensor:
-        """Unit vectors of images; an image without a region is 0.
+    def embed_images(self, features: Tensor, padding_mask: Tensor) -> Tensor:
+        """Unit vectors of images; 0 for one without a region.
 
         Shapes:
             features: (B, 1, D);  padding_mask: (B, 1)
             returns: (B, D) float32
         """
-        vectors = functional.normalize(features[:, 0].float(), dim=-1)
+        vectors = functional.normalize(features[:, 0], dim=-1)
         return vectors.masked_fill(padding_mask.all(dim=1, keepdim=True), 0.0)
-
-    def check_store(self, store: FeatureStore, folder: Path) -> None:
-        """Refuse images that aren't this model's own vectors.
-
-        Raises:
-            InputError: another network made them, or they are pooled otherwise.
-        """
-        expected = {"weights": self.config.image_weights, "pool": "own"}
-        wrong = {name: store.plan.get(name) for name in expected if store.plan.get(name) != expected[name]}
-        if wrong:
-            found = ", ".join(f"{name} {'unknown' if value is None else value}" for name, value in wrong.items())
-            wanted = ", ".join(f"{name} {expected[name]}" for name in wrong)
-            raise InputError(
-                f"{store.folder} should hold the image vectors of the dual encoder in {folder} ({wanted}), but has "
-                f"{found}. Make them with: visual-grounding extract --backbone {PREFIX}… --pool own --images … --out …"
-            )
 
 
 class DualEncoderTokenizer:
@@ -143,94 +152,23 @@ class DualEncoderTokenizer:
         return self.tokenizer(texts, **options)["input_ids"], cut
 
 
-def export_dual_encoder(source: str, folder: Path) -> tuple[DualEncoderConfig, str]:
-    """Write a retriever folder; the configuration comes last, so that an interrupted export isn't mistaken for a whole.
+def save_dual_encoder(folder: Path, config: DualEncoderConfig, text: Any, tokenizer: Any, signature: str) -> None:
+    """Write a retriever's folder.
 
     Args:
-        source: a name on the hub or a folder, with or without `clip:`.
-        folder: to write.
-
-    Returns:
-        what the retriever is, and its signature.
-
-    Raises:
-        InputError: nothing loads from `source`, it is no dual encoder, or the folder can't be written.
-    """
-    from transformers import AutoTokenizer
-
-    source = source.removeprefix(PREFIX)
-    family, whole = read_config(source)
-    images = load_image_tower(PREFIX + source, None, None, 0)
-    if not hasattr(whole, "text_config") or images.own is None:
-        raise InputError(
-            f"{source} should hold both towers of a dual encoder, but its config.json says {whole.model_type}."
-        )
-    text = load_tower(FAMILIES[family].text_tower, source).eval()
-    tokenizer = load_pretrained_part(AutoTokenizer, source, "its tokenizer")
-    _check_vocabulary(tokenizer, whole.text_config.vocab_size, source)
-    config = _describe(family, whole.text_config, tokenizer, images.weights)
-    made = signature(
-        "retriever", dual_encoder=family, text=sha256_of_state(text)[:8], images=images.weights[len("sha256-") :][:8]
-    )
-    try:
-        begin_folder(folder)
-        tokenizer.save_pretrained(folder / TEXT_ENCODER)
-        text.config.save_pretrained(folder / TEXT_ENCODER)
-        weights = {name: weight.contiguous() for name, weight in text.state_dict().items()}
-        (folder / WEIGHTS).write_bytes(save(weights))
-        description = {"format": RETRIEVER, "version": VERSION, "architecture": asdict(config), "signature": made}
-        write_json(folder / CONFIG, description)
-    except OSError as error:
-        raise InputError(f"{folder} can't be written: {error.strerror or error}.") from error
-    return config, made
-
-
-def _check_vocabulary(tokenizer: Any, expected: int, source: str) -> None:
-    """Where its files are missing, transformers may make a tokenizer that knows nothing."""
-    if not 0.9 * expected <= len(tokenizer) <= expected:  # some models embed a few pieces more than there are
-        raise InputError(
-            f"{source} should have a tokenizer of the {expected} pieces that its text tower embeds, but its tokenizer "
-            f"has {len(tokenizer)}. Copy the tokenizer's files too (tokenizer.json, or vocab.json and merges.txt)."
-        )
-
-
-def _describe(family: str, text: Any, tokenizer: Any, image_weights: str) -> DualEncoderConfig:
-    return DualEncoderConfig(
-        dual_encoder=family,
-        joint_size=text.projection_dim if family == "clip" else text.projection_size,
-        max_tokens=int(min(tokenizer.model_max_length, text.max_position_embeddings)),
-        pads_text=family == "siglip",
-        masks_padding="attention_mask" in tokenizer.model_input_names,
-        image_weights=image_weights,
-    )
-
-
-def load_dual_encoder(folder: Path, architecture: dict[str, Any]) -> tuple[DualEncoder, DualEncoderTokenizer]:
-    """Load what `export_dual_encoder` wrote.
+        folder: its place; an older retriever there is replaced.
+        config: what decides both towers.
+        text: the text tower, from transformers.
+        tokenizer: its tokenizer, from transformers.
+        signature: how it was made.
 
     Raises:
-        InputError: the folder isn't whole.
+        InputError: the folder can't be written, or holds something else.
     """
-    import transformers
 
-    from .retriever import read_weights
+    def write_files(beside: Path) -> None:
+        tokenizer.save_pretrained(beside / TEXT_ENCODER)
+        text.config.save_pretrained(beside / TEXT_ENCODER)
+        write_weights(beside, text.state_dict())
 
-    weights = read_weights(folder / WEIGHTS)
-    try:
-        config = DualEncoderConfig(**architecture)
-        for field in fields(config):
-            if type(getattr(config, field.name)) is not field.type:
-                raise ValueError(f"its config.json has {getattr(config, field.name)!r:.80} as {field.name}")
-        family = FAMILIES[config.dual_encoder]
-        text_class = getattr(transformers, family.text_tower)
-        text_config = text_class.config_class.from_pretrained(str(folder / TEXT_ENCODER))
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder / TEXT_ENCODER), trust_remote_code=False)
-        text = text_class(text_config)
-        text.load_state_dict(weights)
-    except Exception as error:  # broken files of a configuration or a tokenizer fail in many ways
-        raise InputError(
-            f"{folder} should hold a whole dual encoder, but doesn't: {first_line(error)}. Make it again with: "
-            "visual-grounding export --dual-encoder NAME --out DIR"
-        ) from error
-    wrapped = DualEncoderTokenizer(tokenizer, config.max_tokens, config.pads_text)
-    return DualEncoder(config, text, wrapped.pad), wrapped
+    write_retriever(folder, Description(KIND, asdict(config), signature, config.image_features), write_files)

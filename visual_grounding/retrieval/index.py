@@ -185,6 +185,7 @@ def build_index(
     lists: int | None = None,
     code_bytes: int | None = None,
     images_per_file: int | None = None,
+    features_unchecked: bool = False,
 ) -> None:
     """Embed every image of a store, or from its pixels, and build faiss's files; continues where it was interrupted.
 
@@ -198,13 +199,14 @@ def build_index(
         lists: inverted lists of ivf and pq (default: `choose_settings`).
         code_bytes: bytes of an image's code in pq (likewise).
         images_per_file: images in one of faiss's files (likewise).
+        features_unchecked: take features that were made otherwise than those that the retriever was trained on.
 
     Raises:
         InputError: store and retriever don't fit, a choice doesn't fit the kind, faiss is needed and isn't there, or
             `out` holds something else.
     """
     check_at_least_one(batch_size=batch_size, shard_size=shard_size)
-    retriever.check_store(store)
+    retriever.check_store(store, features_unchecked)
     settings = _choose_search(kind, len(store), retriever.joint_size, lists, code_bytes, images_per_file)
     choices: dict[str, Any] = {
         "retriever_sha256": retriever.sha256,

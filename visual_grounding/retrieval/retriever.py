@@ -1,127 +1,219 @@
-"""A trained retriever: sentences and images to unit vectors of one space. Needs torch (and transformers where its text
-encoder is a pretrained one), not fairseq.
+"""A retriever: sentences and images to unit vectors of one space; what every kind offers, and where a kind is found.
 
-The folder is self-contained: `config.json` (architecture and signature), `model.safetensors` (all weights, those of an
-image network that was trained along included, which say themselves what network it is), and the tokenizer's files:
-`dict.txt`, or `text_encoder/` with the configuration and tokenizer of a pretrained encoder or of a dual encoder's text
-tower.
+Indexes, searches, heat maps and the doctor speak to this class alone. A folder's `config.json` names its kind, and
+`Retriever.load` looks it up: one of `KINDS`, or `package.module:Name` from outside this package. A new kind is a class
+that loads itself and embeds a batch of each side. It needs torch, not fairseq.
 """
 
-import hashlib
-import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 import torch
-from safetensors.torch import load_file, save
 from torch import Tensor
 
 from ..errors import InputError
+from ..extensions import is_extension, load_extension, offered
+from ..features.making import check_making
+from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
-from ..modules.joint_embedding import PRETRAINED, WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig
-from ..modules.sentence_encoders import build_pretrained_encoder
-from ..storage.artefact import sha256_of_file, write_json
-from ..text.pretrained_tokenizer import PretrainedTokenizer
-from ..text.words import DICTIONARY, SPECIAL_SYMBOLS, Vocabulary, WordTokenizer
-from .retriever_files import CONFIG, RETRIEVER, TEXT_ENCODER, VERSION, WEIGHTS, begin_folder
+from .retriever_folder import FILES, Description, read_description, sha256_of_files, unusable
 
-if TYPE_CHECKING:  # it imports torchvision, which other retrievers don't need
-    from ..features.image_network import ImageNetwork
-    from ..features.pixels import PixelSource
-
-_MOST_LAYERS, _LARGEST_SIZE = 100, 2**24
-IMAGE_NETWORK = "image_network."  # begins the names of the weights of a network that was trained along
+# Imported when a folder asks for it: a dual encoder needs torchvision and transformers, others don't.
+KINDS = {
+    "joint_embedding": "visual_grounding.retrieval.joint_embedding:JointEmbeddingRetriever",
+    "dual_encoder": "visual_grounding.retrieval.dual_encoder:DualEncoderRetriever",
+}
+# Features of one network, whatever was made of its map and however large a picture it saw.
+_NOT_THE_NETWORK = ("preprocessing", "pool", "grid", "precision")
 
 
-class Retriever:
-    """Both towers with their tokenizer, in evaluation mode.
+class Tokenizer(Protocol):
+    """Sentences to numbers.
 
     Attributes:
-        folder: where it was loaded from.
-        joint_size: D.
-        signature: how it was trained.
-        sha256: digest of its files: its identity. Others in its folder, a README say, don't count.
+        pad: number that fills a sentence up in a batch.
         max_tokens: longer sentences are cut here.
-        image_network: trained with it, where it takes pixels instead of features.
     """
+
+    pad: int
+    max_tokens: int
+
+    def encode(self, texts: list[str]) -> tuple[list[list[int]], int]:
+        """Numbers of each sentence's tokens, and how many sentences were cut."""
+        ...
+
+
+class Retriever(ABC):
+    """Both sides of a joint space, in evaluation mode.
+
+    A kind implements `open`, `embed_text` and `embed_images`; where it can say where in a picture a text is, also
+    `embed_cells`, and `has_cells`.
+
+    Args:
+        folder: where it was loaded from.
+        description: what its `config.json` says.
+        tokenizer: of its text side.
+        joint_size: D.
+        image_feature_size: F, of the features that it takes.
+        several_regions: whether an image has several regions, or 1.
+        preprocessing: of its own image network, where it takes pixels instead of features.
+        device: where it computes.
+
+    Attributes:
+        kind: as its folder says it.
+        signature: how it was trained.
+        image_features: signature of the features that it learned from; None where that isn't known, or it takes pixels.
+        max_tokens: longer sentences are cut here.
+        sha256: digest of its files: its identity. Others in its folder, a README say, don't count.
+        files: names of its files and folders.
+        features_may_differ_in: fields of the features' signature that it doesn't depend on.
+        has_cells: whether `embed_cells` works.
+    """
+
+    files: ClassVar[Sequence[str]] = FILES
+    features_may_differ_in: ClassVar[Sequence[str]] = ()
+    has_cells = False
 
     def __init__(
         self,
         folder: Path,
-        embedding: Any,
-        tokenizer: Any,
-        signature: str,
-        device: str,
-        image_network: "ImageNetwork | None" = None,
+        description: Description,
+        tokenizer: Tokenizer,
+        joint_size: int,
+        image_feature_size: int,
+        several_regions: bool = False,
+        preprocessing: Any = None,
+        device: str = "cpu",
     ) -> None:
         self.folder = folder
-        self.image_network = None if image_network is None else image_network.to(device).eval()
-        self.embedding = embedding.to(device).eval()
+        self.kind = description.kind
+        self.signature = description.signature
+        self.image_features = description.image_features
         self.tokenizer = tokenizer
-        self.signature = signature
+        self.max_tokens = tokenizer.max_tokens
+        self.joint_size = joint_size
+        self.image_feature_size = image_feature_size
+        self.several_regions = several_regions
+        self.preprocessing = preprocessing
         self.device = device
-        self.joint_size = embedding.config.joint_size
-        self.max_tokens: int = tokenizer.max_tokens
-        self.sha256 = sha256_of_retriever(folder)
+        self.sha256 = sha256_of_files(folder, self.files)
 
-    @classmethod
-    def load(cls, folder: str | Path, device: str = "cpu") -> "Retriever":
-        """Load what `visual-grounding export` wrote.
+    @staticmethod
+    def load(folder: str | Path, device: str = "cpu") -> "Retriever":
+        """Load a retriever's folder, whatever kind it is.
 
         Raises:
-            InputError: the folder isn't a whole retriever.
+            InputError: the folder isn't a whole retriever, or its kind isn't known here.
         """
         folder = Path(folder)
-        tokenizer: Any
-        try:
-            description = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-            if (description["format"], description["version"]) != (RETRIEVER, VERSION):
-                raise ValueError(f"it says {description['format']}, version {description['version']}")
-            architecture = description["architecture"]
-            config = None if "dual_encoder" in architecture else JointEmbeddingConfig(**architecture)
-            if config is not None:
-                _check_architecture(config)
-            if not isinstance(description["signature"], str):
-                raise ValueError(f"signature should be text, but is {description['signature']!r:.80}")
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise InputError(
-                f"{folder} should hold a {RETRIEVER}, version {VERSION}, but its {CONFIG} can't be used: {error}. "
-                "Make it with: visual-grounding export --checkpoint … --out DIR"
-            ) from error
-        if config is None:
-            from .dual_encoder import load_dual_encoder  # imports torchvision, which others don't need
+        description = read_description(folder)
+        return _class_of(description.kind, folder).open(folder, description, device)
 
-            return cls(folder, *load_dual_encoder(folder, architecture), description["signature"], device)
-        weights = read_weights(folder / WEIGHTS)
-        if config.text_encoder == PRETRAINED:
-            name = str(folder / TEXT_ENCODER)
-            tokenizer = PretrainedTokenizer(name)
-        else:
-            vocabulary = Vocabulary.load(folder / DICTIONARY)
-            if len(vocabulary) != config.vocabulary_size:
-                raise InputError(
-                    f"{folder / DICTIONARY} should have the {config.vocabulary_size - len(SPECIAL_SYMBOLS)} words that "
-                    f"this retriever was trained with, but has {len(vocabulary.words)}. Export it again."
-                )
-            tokenizer = WordTokenizer(vocabulary)
-        state, network = split_image_network(weights)
-        with torch.device("meta"):  # claims no memory: sizes that don't belong to the weights are refused first
-            planned = _build_embedding(config, folder)
-        load_weights(planned, state, str(folder / WEIGHTS), assign=True)
-        embedding = _build_embedding(config, folder)
-        load_weights(embedding, state, str(folder / WEIGHTS))
-        return cls(folder, embedding, tokenizer, description["signature"], device, network)
-
-    def check_store(self, store: "FeatureStore | PixelSource") -> None:
-        """Refuse a store that this retriever's images can't be; what only its size tells shows when they are encoded.
+    @classmethod
+    @abstractmethod
+    def open(cls, folder: Path, description: Description, device: str) -> "Retriever":
+        """Load one of this kind.
 
         Raises:
-            InputError: a dual encoder's images were made by another network.
+            InputError: the folder isn't whole.
         """
-        if hasattr(self.embedding, "check_store"):
-            self.embedding.check_store(store, self.folder)
+
+    @abstractmethod
+    def embed_text(self, tokens: Tensor, padding_mask: Tensor) -> Tensor:
+        """Unit vectors of a batch of sentences; 0 for one without a token.
+
+        Shapes:
+            tokens: (B, T), padding_mask: (B, T), True = padding, on the device
+            returns: (B, D) float32
+        """
+
+    @abstractmethod
+    def embed_images(self, features: Tensor, padding_mask: Tensor) -> Tensor:
+        """Unit vectors of a batch of images; 0 for one without a region.
+
+        Shapes:
+            features: (B, R, F) float32, or pixels (B, H, W, 3) uint8, on the device
+            padding_mask: (B, R), for pixels (B, 1), True = absent
+            returns: (B, D) float32
+        """
+
+    def embed_cells(self, features: Tensor) -> Tensor:
+        """Each region by itself, as if the picture were nothing else; not normalised.
+
+        Shapes:
+            features: (B, R, F) float32, on the device
+            returns: (B, R, D)
+
+        Raises:
+            InputError: this kind can't.
+        """
+        raise self._without_cells()
+
+    @property
+    def takes_pixels(self) -> bool:
+        """Whether it sees the images themselves, with a network of its own, instead of features."""
+        return self.preprocessing is not None
+
+    @property
+    def why_unchecked(self) -> str:
+        """Why it can't tell features of another making from its own; empty where it can, or takes pixels."""
+        if self.takes_pixels or self.image_features is not None:
+            return ""
+        return (
+            f"retriever {self.folder} doesn't say how the features that it was trained on were made, so others of the "
+            "same size aren't noticed. Retrievers that are trained and exported now say it."
+        )
+
+    def check_store(self, store: FeatureStore | PixelSource, features_unchecked: bool = False) -> None:
+        """Refuse images that this retriever doesn't know: of another size, or features of another making.
+
+        Args:
+            store: the images.
+            features_unchecked: take features of another making, as long as they have the right size.
+
+        Raises:
+            InputError: pixels instead of features or the other way round, or images of another size.
+            OtherFeaturesError: features of another making.
+        """
+        self._check_form(isinstance(store, PixelSource))
+        if isinstance(store, PixelSource):
+            return
+        if not features_unchecked:
+            self.check_making(store)
+        self._check_size(store.num_regions, store.feature_size)
+
+    def check_cells(self, store: FeatureStore, features_unchecked: bool = False) -> None:
+        """Refuse a store whose regions this retriever can't look at one by one.
+
+        They may be cells of the network whose mean it learned from, and the network may see larger pictures; pooling of
+        a network's own is more than a mean, so its cells aren't what the retriever learned from.
+
+        Args:
+            store: the regions.
+            features_unchecked: take features of another making, as long as they have the right size.
+
+        Raises:
+            InputError: it can't look at regions at all, or theirs have another size.
+            OtherFeaturesError: they are features of another network.
+        """
+        if not self.has_cells:
+            raise self._without_cells()
+        if not features_unchecked and self.image_features is not None:
+            own = "|pool:own|"
+            apart_from = () if own in self.image_features or own in store.signature else _NOT_THE_NETWORK
+            check_making(store, self.image_features, f"retriever {self.folder}", apart_from)
+        self._check_cell_size(store.feature_size)
+
+    def check_making(self, store: FeatureStore) -> None:
+        """Refuse features that were made otherwise than those that it learned from; without a memory it takes all.
+
+        Raises:
+            OtherFeaturesError: they were.
+        """
+        if self.image_features is not None:
+            check_making(store, self.image_features, f"retriever {self.folder}", self.features_may_differ_in)
 
     def tokenize(self, sentences: list[str]) -> tuple[list[list[int]], int]:
         """Token numbers of each sentence, and how many sentences were cut at `max_tokens`."""
@@ -143,8 +235,7 @@ class Retriever:
             for row, sentence in enumerate(chosen):
                 batch[row, : len(tokens[sentence])] = torch.tensor(tokens[sentence], dtype=torch.long)
             padding_mask = torch.arange(batch.shape[1]) >= lengths.unsqueeze(1)
-            encoded = self.embedding.encode_text(batch.to(self.device), padding_mask.to(self.device))
-            vectors[chosen] = encoded.cpu()
+            vectors[chosen] = self.embed_text(batch.to(self.device), padding_mask.to(self.device)).cpu()
         return vectors
 
     @torch.inference_mode()
@@ -171,180 +262,72 @@ class Retriever:
         Raises:
             InputError: features of another size than the retriever was trained on, or pixels where it takes features.
         """
-        config = self.embedding.config
         pixels = features.dtype == torch.uint8
-        if pixels != (self.image_network is not None):
-            raise InputError(
-                f"retriever {self.folder} was trained on features, so give --image-features DIR, not --images."
-                if pixels
-                else f"retriever {self.folder} was trained with its image network, so give the images themselves, not "
-                "features: --images SOURCE."
-            )
-        if self.image_network is not None:
-            # The same algorithm every time: a rerun after an interruption must give the same bytes.
-            with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
-                features = self.image_network(features.to(self.device))
-            padding_mask = padding_mask.expand(-1, features.shape[1])
-        several = features.shape[1] > 1
-        if features.shape[2] != config.image_feature_size or several != (config.image_pooling == "weldon"):
-            regions = "several regions" if config.image_pooling == "weldon" else "1 region"
-            raise InputError(
-                f"retriever {self.folder} was trained on images of {regions} with {config.image_feature_size} numbers, "
-                f"but these have {features.shape[1]} with {features.shape[2]}. Use the features that it was trained on."
-            )
-        return self.embedding.encode_images(features.to(self.device).float(), padding_mask.to(self.device)).cpu()
+        self._check_form(pixels)
+        features = features.to(self.device)
+        if not pixels:
+            self._check_size(*features.shape[1:])
+            features = features.float()
+        return self.embed_images(features, padding_mask.to(self.device)).cpu()
 
     @torch.inference_mode()
     def encode_cells(self, features: Tensor) -> Tensor:
-        """Each region by itself through the image tower, as if the picture were nothing else; not normalised.
-
-        A tower for one region takes them, too, so that its mean-pooled features can be looked into: their mean is the
-        vector of the mean, because the tower is linear. Weldon pooling of one region x is 2 A x, so for the other tower
-        a cell is W (2 A x) + b: the paper's W (A x) but for a factor and an offset that all cells share.
+        """Each region by itself through the image side, as if the picture were nothing else; not normalised.
 
         Shapes:
             features: (I, R, F)
             returns: (I, R, D) float32, on the CPU
 
         Raises:
-            InputError: features of another size than the retriever was trained on, or it doesn't project images.
+            InputError: features of another size than the retriever was trained on, or it can't look at regions.
         """
-        tower = getattr(self.embedding, "image", None)
-        if tower is None or self.image_network is not None:
-            takes = "images that are projected already" if tower is None else "pictures"
+        if not self.has_cells:
+            raise self._without_cells()
+        self._check_cell_size(features.shape[2])
+        return self.embed_cells(features.to(self.device).float()).float().cpu()
+
+    def _check_form(self, pixels: bool) -> None:
+        if pixels != self.takes_pixels:
             raise InputError(
-                f"retriever {self.folder} should project image features, but takes {takes}. Use one that was trained "
-                "with --arch visual_semantic_embedding on --image-features."
+                f"retriever {self.folder} was trained on features, so give the features of the images, not the images."
+                if pixels
+                else f"retriever {self.folder} was trained with its image network, so give the images themselves, not "
+                "their features."
             )
-        images, regions, size = features.shape
-        expected = self.embedding.config.image_feature_size
-        if size != expected:
+
+    def _check_size(self, regions: int, size: int) -> None:
+        if size != self.image_feature_size or (regions > 1) != self.several_regions:
+            wanted = "several regions" if self.several_regions else "1 region"
             raise InputError(
-                f"retriever {self.folder} was trained on regions with {expected} numbers, but these have {size}. "
-                "Use a grid of the features that it was trained on."
+                f"retriever {self.folder} was trained on images of {wanted} with {self.image_feature_size} numbers, "
+                f"but these have {regions} with {size}. Use the features that it was trained on."
             )
-        alone = features.reshape(images * regions, 1, size).to(self.device).float()
-        present = torch.zeros(alone.shape[:2], dtype=torch.bool, device=self.device)
-        return tower(alone, present).float().cpu().view(images, regions, -1)
+
+    def _check_cell_size(self, size: int) -> None:
+        if size != self.image_feature_size:
+            raise InputError(
+                f"retriever {self.folder} was trained on regions with {self.image_feature_size} numbers, but these "
+                f"have {size}. Use a grid of the features that it was trained on."
+            )
+
+    def _without_cells(self) -> InputError:
+        takes = "pictures" if self.takes_pixels else "images as a whole"
+        return InputError(
+            f"retriever {self.folder} should project each region of an image, but takes {takes}. Use one that was "
+            "trained with --arch visual_semantic_embedding on --image-features."
+        )
 
 
-def _build_embedding(config: JointEmbeddingConfig, folder: Path) -> JointEmbedding:
-    if config.text_encoder != PRETRAINED:
-        return JointEmbedding(config)
-    try:
-        described = json.loads((folder / TEXT_ENCODER / CONFIG).read_text(encoding="utf-8"))
-        for name, value in described.items():  # would be built one by one until the memory is full
-            if "layer" in name and type(value) is int and value > _MOST_LAYERS:
-                raise ValueError(f"{CONFIG} has {value} as {name}")
-        return JointEmbedding(config, build_pretrained_encoder(str(folder / TEXT_ENCODER)))
-    except InputError:
-        raise
-    except Exception as error:  # sizes that don't fit one another fail in many ways
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(
-            f"{folder / TEXT_ENCODER} should describe a text encoder, but none can be built from it: {reason}. "
-            "Export the retriever again."
-        ) from error
-
-
-def _check_architecture(config: JointEmbeddingConfig) -> None:
-    """Refuse what no training wrote: other types, sizes that are negative or beyond any model."""
-    known = {"text_encoder": (*WORD_ENCODERS, PRETRAINED), "image_pooling": ("linear", "weldon")}
-    for field in fields(config):
-        value = getattr(config, field.name)
-        sound = type(value) is field.type or (field.type is float and type(value) is int)
-        if sound and field.type is int:
-            sound = 0 <= value <= (_MOST_LAYERS if field.name == "sru_layers" else _LARGEST_SIZE)
-        if sound and field.type is float:
-            sound = 0 <= value < 1
-        if not sound or value not in known.get(field.name, (value,)):
-            raise ValueError(f"its architecture has {value!r:.80} as {field.name}")
-
-
-def load_weights(embedding: JointEmbedding, state: dict[str, Tensor], origin: str, assign: bool = False) -> None:
-    """Put weights into both towers; all of them must fit.
-
-    Args:
-        assign: take the tensors themselves instead of copying their numbers.
+def _class_of(kind: str, folder: Path) -> type[Retriever]:
+    """The class of a kind.
 
     Raises:
-        InputError: weights are missing, too many, or of another shape.
+        InputError: there is no such kind, or it is something else.
     """
-    try:
-        embedding.load_state_dict(state, assign=assign)
-    except RuntimeError as error:
-        reason = "; ".join(line.strip()[:300] for line in str(error).splitlines()[1:4])
-        raise InputError(
-            f"{origin} should hold exactly the weights of this retriever, but doesn't: {reason}"
-        ) from error
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """All weights of a retriever.
-
-    Raises:
-        InputError: they can't be read, or aren't finite.
-    """
-    try:
-        weights = load_file(path)
-    except Exception as error:  # OSError and SafetensorError, but also KeyError for a type that torch doesn't have
-        raise InputError(f"{path} should hold a retriever's weights, but can't be read: {error}.") from error
-    for name, weight in weights.items():
-        if weight.is_floating_point() and not bool(weight.isfinite().all()):
-            raise InputError(f"{path} should hold finite weights, but {name} has NaN or infinity. Export it again.")
-    return weights
-
-
-def split_image_network(state: dict[str, Tensor]) -> "tuple[dict[str, Tensor], ImageNetwork | None]":
-    """Take the image network, if there is one, out of a retriever's weights.
-
-    Raises:
-        InputError: its weights don't fit.
-    """
-    own = {name.removeprefix(IMAGE_NETWORK): state[name] for name in state if name.startswith(IMAGE_NETWORK)}
-    rest = {name: weight for name, weight in state.items() if not name.startswith(IMAGE_NETWORK)}
-    if not own:
-        return rest, None
-    from ..features.image_network import restore_image_network
-
-    return rest, restore_image_network(own)
-
-
-def save_retriever(
-    folder: Path, embedding: JointEmbedding, tokenizer: Any, signature: str, image_network: "ImageNetwork | None" = None
-) -> None:
-    """Write a retriever's folder; `config.json` comes last, so an interrupted export isn't mistaken for a whole one.
-
-    Raises:
-        InputError: the folder can't be written, or holds something else.
-    """
-    try:
-        begin_folder(folder)
-        if embedding.config.text_encoder == PRETRAINED:
-            tokenizer.save(folder / TEXT_ENCODER)
-            embedding.text.encoder.model.config.save_pretrained(folder / TEXT_ENCODER)
-        else:
-            tokenizer.save(folder)
-        weights = {name: weight.contiguous() for name, weight in embedding.state_dict().items()}
-        if image_network is not None:
-            own = image_network.state_dict()
-            weights |= {IMAGE_NETWORK + name: weight.contiguous() for name, weight in own.items()}
-        (folder / WEIGHTS).write_bytes(save(weights))  # safetensors' own save_file would let only the owner read it
-        description = {
-            "format": RETRIEVER,
-            "version": VERSION,
-            "architecture": asdict(embedding.config),
-            "signature": signature,
-        }
-        write_json(folder / CONFIG, description)
-    except OSError as error:
-        raise InputError(f"{folder} can't be written: {error.strerror or error}.") from error
-
-
-def sha256_of_retriever(folder: Path) -> str:
-    """Digest of the names and contents of the files that `save_retriever` wrote."""
-    named = [folder / name for name in (CONFIG, WEIGHTS, DICTIONARY)]
-    digest = hashlib.sha256()
-    for path in sorted(path for path in [*named, *(folder / TEXT_ENCODER).rglob("*")] if path.is_file()):
-        digest.update(f"{path.relative_to(folder).as_posix()}\0{sha256_of_file(path)}\n".encode())
-    return digest.hexdigest()
+    if kind not in KINDS and not is_extension(kind, "retrievers"):
+        known = ", ".join([*KINDS, *offered("retrievers")])
+        raise unusable(folder, f"kind should be {known}, or package.module:Name, but is {kind!r:.80}")
+    found = load_extension(KINDS.get(kind, kind), "retrievers", f"the kind of retriever {folder},")
+    if not (isinstance(found, type) and issubclass(found, Retriever)):
+        raise unusable(folder, f"kind {kind} should be a subclass of {Retriever.__module__}.Retriever, but isn't")
+    return found

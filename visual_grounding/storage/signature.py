@@ -12,6 +12,8 @@ plan continues or confirms an output, one with another plan is refused (`shards.
 of what lies in them to notice that it changed.
 """
 
+from collections.abc import Sequence
+
 from .._version import __version__
 
 # What a signature says beside how the features were made: how many there are, and who wrote the line.
@@ -28,21 +30,29 @@ def signature(stage: str, **choices: object) -> str:
     return "|".join([stage, *fields, f"version:{__version__}"])
 
 
-def making(signed: str) -> str:
+def making(signed: str, apart_from: Sequence[str] = ()) -> str:
     """How features were made, whatever images they are of: a signature without their number and the package's version.
+
+    Args:
+        signed: the signature.
+        apart_from: more fields to leave out.
 
     >>> making("extract|images:80|backbone:resnet50|pool:mean|version:0.1.0")
     'extract|backbone:resnet50|pool:mean'
     """
-    return "|".join(field for field in signed.split("|") if field.partition(":")[0] not in _NOT_MAKING)
+    return "|".join(field for field in signed.split("|") if field.partition(":")[0] not in (*_NOT_MAKING, *apart_from))
 
 
-def made_alike(signed: str, other: str) -> bool:
+def made_alike(signed: str, other: str, apart_from: Sequence[str] = ()) -> bool:
     """Whether two signatures say that features were made in the same way; the images may be others.
+
+    Args:
+        signed, other: the signatures.
+        apart_from: fields that may differ, too.
 
     >>> made_alike("extract|images:80|pool:mean|version:0.1.0", "extract|images:9|pool:mean|version:0.2.0")
     True
     >>> made_alike("extract|images:80|pool:mean|version:0.1.0", "extract|images:80|pool:max|version:0.1.0")
     False
     """
-    return making(signed) == making(other)
+    return making(signed, apart_from) == making(other, apart_from)

@@ -1,0 +1,214 @@
+"""The retriever that was trained here, `--arch visual_semantic_embedding` (VA §2.1), as its folder holds it.
+
+The folder is self-contained: `config.json`, `model.safetensors` (all weights, those of an image network that was
+trained along included, which say themselves what network it is), and the tokenizer's files: `dict.txt`, or
+`text_encoder/` with the configuration and tokenizer of a pretrained encoder.
+"""
+
+import json
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from ..modules.joint_embedding import PRETRAINED, WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig
+from ..modules.sentence_encoders import build_pretrained_encoder
+from ..storage.weights import load_strictly, read_weights
+from ..text.pretrained_tokenizer import PretrainedTokenizer
+from ..text.words import DICTIONARY, SPECIAL_SYMBOLS, Vocabulary, WordTokenizer
+from .retriever import Retriever, Tokenizer
+from .retriever_folder import CONFIG, TEXT_ENCODER, WEIGHTS, Description, unusable, write_retriever, write_weights
+
+if TYPE_CHECKING:  # it imports torchvision, which features don't need
+    from ..features.image_network import ImageNetwork
+
+KIND = "joint_embedding"
+IMAGE_NETWORK = "image_network."  # begins the names of the weights of a network that was trained along
+_MOST_LAYERS, _LARGEST_SIZE = 100, 2**24
+_AGAIN = "Export the retriever again."
+
+
+class JointEmbeddingRetriever(Retriever):
+    """Both towers of a joint embedding with their tokenizer.
+
+    Args:
+        folder, description, tokenizer, device: as `Retriever`.
+        embedding: the towers.
+        image_network: trained with them, where it takes pixels instead of features.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        description: Description,
+        tokenizer: Tokenizer,
+        embedding: JointEmbedding,
+        image_network: "ImageNetwork | None",
+        device: str,
+    ) -> None:
+        config = embedding.config
+        sizes = (config.joint_size, config.image_feature_size, config.image_pooling == "weldon")
+        preprocessing = None if image_network is None else image_network.preprocessing
+        super().__init__(folder, description, tokenizer, *sizes, preprocessing, device)
+        self.has_cells = image_network is None
+        self.embedding = embedding.to(device).eval()
+        self.image_network = None if image_network is None else image_network.to(device).eval()
+
+    @classmethod
+    def open(cls, folder: Path, description: Description, device: str) -> "JointEmbeddingRetriever":
+        """Load what `save_joint_embedding` wrote.
+
+        Raises:
+            InputError: the folder isn't whole.
+        """
+        try:
+            config = JointEmbeddingConfig(**description.architecture)
+            _check_architecture(config)
+        except (ValueError, TypeError) as error:
+            raise unusable(folder, error) from error
+        state, network = split_image_network(read_weights(folder / WEIGHTS, finite=True, remedy=_AGAIN))
+        tokenizer = _open_tokenizer(config, folder)
+        with torch.device("meta"):  # claims no memory: sizes that don't belong to the weights are refused first
+            planned = _build_embedding(config, folder)
+        load_strictly(planned, state, folder / WEIGHTS, "this retriever", _AGAIN, assign=True)
+        embedding = _build_embedding(config, folder)
+        load_strictly(embedding, state, folder / WEIGHTS, "this retriever", _AGAIN)
+        return cls(folder, description, tokenizer, embedding, network, device)
+
+    def embed_text(self, tokens: Tensor, padding_mask: Tensor) -> Tensor:
+        """Unit vectors of sentences; 0 for one without a token.
+
+        Shapes:
+            tokens: (B, T);  padding_mask: (B, T)
+            returns: (B, D) float32
+        """
+        return self.embedding.encode_text(tokens, padding_mask)
+
+    def embed_images(self, features: Tensor, padding_mask: Tensor) -> Tensor:
+        """Unit vectors of images; 0 for one without a region.
+
+        Shapes:
+            features: (B, R, F), or pixels (B, H, W, 3)
+            padding_mask: (B, R), for pixels (B, 1)
+            returns: (B, D) float32
+        """
+        if self.image_network is not None:
+            # The same algorithm every time: a rerun after an interruption must give the same bytes.
+            with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+                features = self.image_network(features).float()
+            self._check_size(*features.shape[1:])
+            padding_mask = padding_mask.expand(-1, features.shape[1])
+        return self.embedding.encode_images(features, padding_mask)
+
+    def embed_cells(self, features: Tensor) -> Tensor:
+        """Each region by itself through the image tower; not normalised.
+
+        A tower for one region takes them, too, so that its mean-pooled features can be looked into: their mean is the
+        vector of the mean, because the tower is linear. Weldon pooling of one region x is 2 A x, so for the other tower
+        a cell is W (2 A x) + b: the paper's W (A x) but for a factor and an offset that all cells share.
+
+        Shapes:
+            features: (B, R, F)
+            returns: (B, R, D)
+        """
+        images, regions, size = features.shape
+        alone = features.reshape(images * regions, 1, size)
+        present = torch.zeros(alone.shape[:2], dtype=torch.bool, device=alone.device)
+        return self.embedding.image(alone, present).view(images, regions, -1)
+
+
+def save_joint_embedding(
+    folder: Path,
+    embedding: JointEmbedding,
+    tokenizer: Any,
+    signature: str,
+    image_network: "ImageNetwork | None" = None,
+    image_features: str | None = None,
+) -> None:
+    """Write a retriever's folder.
+
+    Args:
+        folder: its place; an older retriever there is replaced.
+        embedding: the towers.
+        tokenizer: of the text tower.
+        signature: how it was trained.
+        image_network: trained with them.
+        image_features: signature of the features that it learned from.
+
+    Raises:
+        InputError: the folder can't be written, or holds something else.
+    """
+
+    def write_files(beside: Path) -> None:
+        if embedding.config.text_encoder == PRETRAINED:
+            tokenizer.save(beside / TEXT_ENCODER)
+            embedding.text.encoder.model.config.save_pretrained(beside / TEXT_ENCODER)
+        else:
+            tokenizer.save(beside)
+        seeing = {} if image_network is None else image_network.state_dict()
+        along = {IMAGE_NETWORK + name: weight for name, weight in seeing.items()}
+        write_weights(beside, {**embedding.state_dict(), **along})
+
+    write_retriever(folder, Description(KIND, asdict(embedding.config), signature, image_features), write_files)
+
+
+def split_image_network(state: dict[str, Tensor]) -> "tuple[dict[str, Tensor], ImageNetwork | None]":
+    """Take the image network, if there is one, out of a retriever's weights.
+
+    Raises:
+        InputError: its weights don't fit.
+    """
+    own = {name.removeprefix(IMAGE_NETWORK): state[name] for name in state if name.startswith(IMAGE_NETWORK)}
+    rest = {name: weight for name, weight in state.items() if not name.startswith(IMAGE_NETWORK)}
+    if not own:
+        return rest, None
+    from ..features.image_network import restore_image_network
+
+    return rest, restore_image_network(own)
+
+
+def _open_tokenizer(config: JointEmbeddingConfig, folder: Path) -> Tokenizer:
+    if config.text_encoder == PRETRAINED:
+        return PretrainedTokenizer(str(folder / TEXT_ENCODER))
+    vocabulary = Vocabulary.load(folder / DICTIONARY)
+    if len(vocabulary) != config.vocabulary_size:
+        raise InputError(
+            f"{folder / DICTIONARY} should have the {config.vocabulary_size - len(SPECIAL_SYMBOLS)} words that "
+            f"this retriever was trained with, but has {len(vocabulary.words)}. {_AGAIN}"
+        )
+    return WordTokenizer(vocabulary)
+
+
+def _build_embedding(config: JointEmbeddingConfig, folder: Path) -> JointEmbedding:
+    if config.text_encoder != PRETRAINED:
+        return JointEmbedding(config)
+    try:
+        described = json.loads((folder / TEXT_ENCODER / CONFIG).read_text(encoding="utf-8"))
+        for name, value in described.items():  # would be built one by one until the memory is full
+            if "layer" in name and type(value) is int and value > _MOST_LAYERS:
+                raise ValueError(f"{CONFIG} has {value} as {name}")
+        return JointEmbedding(config, build_pretrained_encoder(str(folder / TEXT_ENCODER)))
+    except InputError:
+        raise
+    except Exception as error:  # sizes that don't fit one another fail in many ways
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(
+            f"{folder / TEXT_ENCODER} should describe a text encoder, but none can be built from it: {reason}. {_AGAIN}"
+        ) from error
+
+
+def _check_architecture(config: JointEmbeddingConfig) -> None:
+    """Refuse what no training wrote: other types, sizes that are negative or beyond any model."""
+    known = {"text_encoder": (*WORD_ENCODERS, PRETRAINED), "image_pooling": ("linear", "weldon")}
+    for field in fields(config):
+        value = getattr(config, field.name)
+        sound = type(value) is field.type or (field.type is float and type(value) is int)
+        if sound and field.type is int:
+            sound = 0 <= value <= (_MOST_LAYERS if field.name == "sru_layers" else _LARGEST_SIZE)
+        if sound and field.type is float:
+            sound = 0 <= value < 1
+        if not sound or value not in known.get(field.name, (value,)):
+            raise ValueError(f"its architecture has {value!r:.80} as {field.name}")

@@ -1,0 +1,163 @@
+"""A retriever's folder, of whatever kind: its names, its description, its identity, and how it is written.
+
+`config.json` says what kind of retriever it is, how it was trained, and how the features that it learned from were
+made. A folder is written beside its place and renamed: killed at any moment, an export leaves the older retriever or
+the new one, never a part of either.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+from torch import Tensor
+
+from ..errors import InputError
+from ..storage.artefact import sha256_of_file, sync_folder, write_json
+from ..text.words import DICTIONARY
+
+RETRIEVER = "retriever"
+VERSION = 1
+CONFIG, WEIGHTS, TEXT_ENCODER = "config.json", "model.safetensors", "text_encoder"
+FILES = (CONFIG, WEIGHTS, DICTIONARY, TEXT_ENCODER)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What `config.json` says.
+
+    Attributes:
+        kind: a name in the registry (`retriever.py`), or `package.module:Name`.
+        architecture: what the kind needs to build itself.
+        signature: how it was trained.
+        image_features: signature of the features that it learned from, so that no others are taken for them; None where
+            it learned from pictures, or from a checkpoint that didn't say.
+    """
+
+    kind: str
+    architecture: dict[str, Any]
+    signature: str
+    image_features: str | None = None
+
+
+def read_description(folder: Path) -> Description:
+    """What a folder says of itself.
+
+    Raises:
+        InputError: there is no `config.json`, or it isn't a retriever's.
+    """
+    try:
+        said = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        if (said["format"], said["version"]) != (RETRIEVER, VERSION):
+            raise ValueError(f"it says {said['format']}, version {said['version']}")
+        architecture = said["architecture"]
+        if not isinstance(architecture, dict):
+            raise ValueError(f"architecture should be names with values, but is {architecture!r:.80}")
+        kind = said["kind"] if "kind" in said else _kind_before_kinds(architecture)
+        features = said.get("image_features")
+        for name, value in (("kind", kind), ("signature", said["signature"]), ("image_features", features)):
+            if not isinstance(value, str) and not (value is None and name == "image_features"):
+                raise ValueError(f"{name} should be text, but is {value!r:.80}")
+        return Description(kind, architecture, said["signature"], features)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise unusable(folder, error) from error
+
+
+def unusable(folder: Path, reason: object) -> InputError:
+    """What to raise where a folder's description can't be used."""
+    return InputError(
+        f"{folder} should hold a {RETRIEVER}, version {VERSION}, but its {CONFIG} can't be used: {reason}. "
+        "Make it with: visual-grounding export --checkpoint … --out DIR"
+    )
+
+
+def _kind_before_kinds(architecture: dict[str, Any]) -> str:
+    """The kind of a retriever that was exported before its folder said it: there were two."""
+    return "dual_encoder" if "dual_encoder" in architecture else "joint_embedding"
+
+
+def sha256_of_files(folder: Path, names: Iterable[str] = FILES) -> str:
+    """Digest of the names and contents of a retriever's files, those in its folders included."""
+    digest = hashlib.sha256()
+    found = [path for name in names for path in (folder / name, *(folder / name).rglob("*")) if path.is_file()]
+    for path in sorted(found):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{sha256_of_file(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def write_weights(folder: Path, state: Mapping[str, Tensor]) -> None:
+    """Write `model.safetensors`; safetensors' own `save_file` would let only the owner read it."""
+    (folder / WEIGHTS).write_bytes(save({name: weight.contiguous() for name, weight in state.items()}))
+
+
+def write_retriever(
+    folder: Path, description: Description, write_files: Callable[[Path], None], names: Sequence[str] = FILES
+) -> None:
+    """Write a retriever's folder, or put it in the place of an older one; what else lies there stays.
+
+    Args:
+        folder: its place.
+        description: for `config.json`.
+        write_files: writes everything else into the folder that it is given.
+        names: the retriever's own files and folders.
+
+    Raises:
+        InputError: the folder holds something else, or can't be written.
+    """
+    place = folder.resolve()
+    beside, older = (place.with_name(place.name + suffix) for suffix in (".partial", ".replaced"))
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if older.exists() and not place.exists():  # killed between the two renames below
+            older.rename(place)
+        others = _others(place, names)
+        if others and not _is_retriever(place):
+            raise InputError(
+                f"{folder} should be a new folder or that of a retriever, but it holds {len(others)} other things, "
+                f"such as {min(others)}. Choose another place."
+            )
+        for left in (beside, older):
+            if left.exists():
+                shutil.rmtree(left)
+        if others:
+            shutil.copytree(place, beside, symlinks=True, ignore=lambda here, _: names if Path(here) == place else ())
+        beside.mkdir(exist_ok=True)
+        write_files(beside)
+        write_json(beside / CONFIG, {"format": RETRIEVER, "version": VERSION, **asdict(description)})
+        _flush(beside)
+        if place.exists() and any(place.iterdir()):
+            place.rename(older)
+        beside.rename(place)
+        sync_folder(place.parent)
+        if older.exists():
+            shutil.rmtree(older)
+    except OSError as error:
+        raise InputError(f"{folder} can't be written: {error.strerror or error}.") from error
+
+
+def _others(folder: Path, names: Iterable[str]) -> set[str]:
+    return {path.name for path in folder.iterdir()} - set(names) if folder.exists() else set()
+
+
+def _is_retriever(folder: Path) -> bool:
+    try:
+        read_description(folder)
+    except InputError:
+        return False
+    return True
+
+
+def _flush(folder: Path) -> None:
+    """Bring everything in a folder to disk, before its name says that it is whole."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+        else:
+            sync_folder(path)
+    sync_folder(folder)
