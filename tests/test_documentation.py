@@ -61,9 +61,7 @@ def parse(command: str) -> None:
 
 
 # The page on extending names parts that only its own test has.
-CASES = [
-    (path, command) for path in [*PAGES, *SCRIPTS] if path.name != "extending.md" for command in commands(path)
-]
+CASES = [(path, command) for path in [*PAGES, *SCRIPTS] if path.name != "extending.md" for command in commands(path)]
 
 
 @pytest.mark.parametrize(

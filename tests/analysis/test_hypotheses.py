@@ -64,7 +64,7 @@ def test_hypotheses_are_refused_when_two_runs_are_in_one_file(tmp_path: Path) ->
         read_hypotheses(path)
 
 
-@pytest.mark.parametrize("line", ["ein gro@@ ßer Hund", "ein gro@@", "\u2581ein \u2581gro ßer"])
+@pytest.mark.parametrize("line", ["ein gro@@ ßer Hund", "ein gro@@", "\u2581ein \u2581gro ßer", "ein gro ##ßer"])
 def test_hypotheses_are_refused_when_words_are_still_split(tmp_path: Path, line: str) -> None:
     path = write(tmp_path / "plain", f"ein Hund\n{line}\n")
     with pytest.raises(InputError, match=r"1 of 2 sentences have subword marks .* the first is sentence 2: .*ein"):

@@ -4,6 +4,7 @@ import re
 import tracemalloc
 
 import numpy as np
+import pytest
 from conftest import run_command, write_image_ids, write_store
 from PIL import Image
 from small_retriever import make_retriever, make_sentences, retrieve_dense
@@ -148,3 +149,58 @@ def test_picture_wraps_long_sentences_so_that_they_leave_the_images_free(tmp_pat
             heights[name] = picture.height
         assert (pixels == (255, 0, 0)).all(axis=1).sum() > 0.99 * 112 * 112  # no letter lies on the picture
     assert heights["long"] > heights["short"] + 200
+
+
+@pytest.fixture
+def sheet(tmp_path):
+    """A text whose 4 images are half in a/, half in b/; gives the flags of `report` without --images."""
+    keys = [f"{row}.png" for row in range(4)]
+    for row, key in enumerate(keys):
+        folder = tmp_path / "ab"[row // 2]
+        folder.mkdir(exist_ok=True)
+        Image.new("RGB", (12, 8), (60 * row, 0, 0)).save(folder / key)
+    (tmp_path / "other").mkdir()
+    Image.new("RGB", (12, 8)).save(tmp_path / "other/x.png")
+    store = FeatureStore(write_store(tmp_path / "store", np.ones((4, 1, 6)), keys))
+    write_image_ids(tmp_path / "ids", np.array([[0, 1], [2, 3], [3, 0]], np.int32), store.keys_sha256)
+    (tmp_path / "text").write_text("one\ntwo\nthree\n")
+    flags = {"text": "text", "image-ids": "ids", "image-features": "store", "out": "page"}
+    return ["report", *(word for flag, name in flags.items() for word in (f"--{flag}", str(tmp_path / name)))]
+
+
+def shown_pictures(folder):
+    return (folder / "page/report.html").read_text(encoding="utf-8").count("src='data:image/")
+
+
+def test_report_adds_up_images_of_several_sources(sheet, tmp_path, capsys):
+    assert main([*sheet, "--images", str(tmp_path / "a"), "--images", str(tmp_path / "b")]) == 0
+    assert shown_pictures(tmp_path) == 6 and capsys.readouterr().err == ""
+
+
+def test_report_says_how_many_pictures_are_missing_and_where_they_were_looked_for(sheet, tmp_path, capsys):
+    (tmp_path / "a/1.png").write_bytes(b"<html>")
+    sources = ["--images", str(tmp_path / "a"), "--images", str(tmp_path / "other")]
+    assert main([*sheet, *sources]) == 0
+    assert capsys.readouterr().err == (
+        f"warning: 3 of 4 pictures can't be shown: 2 aren't in {tmp_path / 'a'} and {tmp_path / 'other'}, such as "
+        "2.png (keys there look like 0.png); 1 are unreadable, such as 1.png (not an image).\n"
+    )
+    assert shown_pictures(tmp_path) == 2
+    page = (tmp_path / "page/report.html").read_text(encoding="utf-8")
+    assert page.count("<img alt='not there'>") == 3 and page.count("<img alt='not an image'>") == 1
+
+
+def test_report_without_any_of_its_pictures_is_refused(sheet, tmp_path, capsys):
+    assert main([*sheet, "--images", str(tmp_path / "other")]) == 2
+    assert capsys.readouterr().err == (
+        f"visual-grounding report: 4 of 4 pictures can't be shown: 4 aren't in {tmp_path / 'other'}, such as 0.png "
+        "(keys there look like x.png). Give what the store was extracted from as --images; several add up.\n"
+    )
+    assert not (tmp_path / "page").exists()
+
+
+def test_report_of_sentences_without_images_misses_none(sheet, tmp_path, capsys):
+    write_image_ids(tmp_path / "none", np.full((3, 2), -1, np.int32), FeatureStore(tmp_path / "store").keys_sha256)
+    flags = [str(tmp_path / "none") if word == str(tmp_path / "ids") else word for word in sheet]
+    assert main([*flags, "--images", str(tmp_path / "other")]) == 0
+    assert capsys.readouterr().err == ""

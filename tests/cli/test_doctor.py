@@ -1,7 +1,9 @@
 """`doctor`: every fault is made for real and found, several at once are all told, a healthy set-up has none."""
 
+import argparse
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,6 +18,8 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from small_retriever import make_retriever, make_sentences, retrieve_dense
 
+from visual_grounding.cli import extract
+from visual_grounding.cli.doctor import NEEDED
 from visual_grounding.cli.main import main
 from visual_grounding.features.store import FEATURE_STORE, FeatureStore
 from visual_grounding.retrieval.index import Index, build_index
@@ -159,6 +163,31 @@ def test_too_little_disk_for_the_next_step(world, capsys):
         assert status == 0 and f"`{step}` needs about {size} at {world / 'new'}" in output
 
 
+@pytest.mark.parametrize("step", NEEDED)
+def test_next_command_is_one_that_exists(world, capsys, step):
+    status, output = doctor(world, capsys, "--next", step, "--out", world / "a new one")
+    assert status == 0
+    words = shlex.split(output.splitlines()[-1].partition("Next: ")[2])
+    assert words[:2] == ["visual-grounding", step] and words[-2:] == ["--out", str(world / "a new one")]
+    if step == "extract":  # its network isn't here
+        parser = argparse.ArgumentParser()
+        extract.add_arguments(parser)
+        parser.parse_args(words[2:])
+    else:
+        assert main(words[1:]) == 0 and (world / "a new one/meta.json").exists()
+
+
+def test_pictures_of_several_sources_are_checked_together(world, capsys):
+    (world / "more").mkdir()
+    (world / "photos/7.png").rename(world / "more/7.png")
+    assert "has 1 images, of 8, that" in doctor(world, capsys)[1]
+    status, output = doctor(world, capsys, "--images", world / "more", "--next", "extract", "--out", world / "new")
+    assert status == 0 and f"{world / 'photos'} and {world / 'more'}: 8 pictures, 8 of them decoded" in output
+    assert f"--images {world / 'photos'} --images {world / 'more'} --out" in output
+    status, output = doctor(world, capsys, "--key-column", "id")
+    assert status == 2 and "--key-column id is for parquet, but" in output
+
+
 def test_stale_index(world, capsys):
     make_retriever(world / "retriever2", seed=1)
     status, output = doctor(world, capsys, "--retriever", world / "retriever2")
@@ -238,7 +267,7 @@ def test_doctor_refuses_flags_that_say_too_little(capsys, flags, message):
 
 def test_folders_without_a_name_of_their_own(world, capsys, monkeypatch):
     monkeypatch.chdir(world / "photos")
-    status, output = doctor(world, capsys, "--images", ".", "--next", "extract", "--out", "..")
+    status, output = doctor(world, capsys, "--images", ".", "--next", "extract", "--out", "..", without=["photos"])
     assert status == 0 and "ok     .: 8 pictures" in output and "`extract` needs about 32.8 KiB at .." in output
     monkeypatch.chdir(world / "store")
     (world / "store.partial").mkdir()

@@ -67,3 +67,89 @@ def test_import_runs_again_after_the_input_was_mended(array: Path, tmp_path: Pat
     assert run(*flags) == 2
     np.save(array, whole)
     assert run(*flags) == 0
+
+
+@pytest.fixture
+def regions(tmp_path: Path) -> list[object]:
+    """Features, boxes in pixels and labels of 2 images with 2 regions, and the flags that import them."""
+    np.save(tmp_path / "f.npy", np.array([[[1, 2], [3, 4]], [[5, 6], [0, 0]]], np.float32))
+    np.save(tmp_path / "boxes.npy", np.array([[[20, 10, 40, 30], [0, 0, 10, 10]], [[5, 5, 5, 5], [0] * 4]]))
+    np.save(tmp_path / "sizes.npy", np.array([[100, 50], [20, 10]]))
+    np.save(tmp_path / "labels.npy", np.array([[1, 0], [1, -1]]))
+    np.save(tmp_path / "attributes.npy", np.array([[-1, 0], [0, -1]]))
+    np.save(tmp_path / "scores.npy", np.array([[0.5, 0.25], [0.125, 0]]))
+    (tmp_path / "keys.txt").write_text("a.jpg\nb.jpg\n")
+    (tmp_path / "labels.txt").write_text("man\ndog\n")
+    (tmp_path / "attributes.txt").write_text("red\n")
+    return ["--arrays", tmp_path / "f.npy", "--keys", tmp_path / "keys.txt", "--out", tmp_path / "store"]
+
+
+def test_import_takes_columns_by_their_flags(
+    regions: list[object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--boxes", tmp_path / "boxes.npy", "--box-sizes", tmp_path / "sizes.npy", "--box-format", "xywh"]
+    flags += ["--labels", tmp_path / "labels.npy", "--label-names", tmp_path / "labels.txt"]
+    flags += ["--attributes", tmp_path / "attributes.npy", "--attribute-names", tmp_path / "attributes.txt"]
+    flags += ["--scores", tmp_path / "scores.npy", "--made-by", "a detector of ours"]
+    assert run(*regions, *flags) == 0
+    out = capsys.readouterr().out
+    assert "store: 2 images, 2 regions of 2 numbers each, with boxes, labels, attributes, scores." in out
+    store = FeatureStore(tmp_path / "store")
+    found = store.gather_columns(np.arange(2))
+    np.testing.assert_allclose(found["boxes"][:, 0], [[0.2, 0.2, 0.6, 0.8], [0.25, 0.5, 0.5, 1]], rtol=1e-6)
+    assert found["labels"].tolist() == [[1, 0], [1, -1]] and store.label_names == ["man", "dog"]
+    assert found["attributes"].tolist() == [[-1, 0], [0, -1]] and store.attribute_names == ["red"]
+    assert found["scores"].tolist() == [[0.5, 0.25], [0.125, 0]]
+    assert "|made_by:a detector of ours|" in store.signature
+
+
+def test_import_takes_a_table_of_regions(
+    regions: list[object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["b.jpg 0 0 10 5 dog", "a.jpg 50 0 100 50 man", "z.jpg 0 0 1 1 cat", "a.jpg 0 0 10 10 dog"]
+    table = "\n".join(["image x1 y1 x2 y2 label", *lines]).replace(" ", "\t") + "\n"
+    (tmp_path / "t.tsv").write_text(table)
+    flags = ["--regions-table", tmp_path / "t.tsv", "--box-sizes", tmp_path / "sizes.npy"]
+    assert run(*regions, *flags) == 0
+    err = capsys.readouterr().err
+    assert f"warning: 1 of 3 images (33.3 %) of {tmp_path / 't.tsv'} are none of the store's and were left out." in err
+    store = FeatureStore(tmp_path / "store")
+    found = store.gather_columns(np.arange(2))
+    np.testing.assert_allclose(found["boxes"][:, 0], [[0.5, 0, 1, 1], [0, 0, 0.5, 0.5]])
+    assert found["labels"].tolist() == [[1, 0], [0, -1]] and store.label_names == ["dog", "man"]
+    assert run(*regions[:-1], tmp_path / "named", *flags, "--label-names", tmp_path / "labels.txt") == 0
+    assert FeatureStore(tmp_path / "named").gather_columns(np.arange(2))["labels"].tolist() == [[0, 1], [1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--boxes", "boxes.npy"], "give the pictures' widths and heights. See --boxes and --box-sizes."),
+        (["--labels", "labels.npy"], "there are no names. Give one a line. See --label-names."),
+        (["--label-names", "labels.txt"], "names are what labels stand for, but there are no labels. See --labels."),
+        (["--box-sizes", "sizes.npy"], "but there are no boxes. See --box-sizes and --boxes."),
+        (["--made-by", ""], "what made the features should be one line of text, but is ''. See --made-by."),
+        (["--regions", "3"], "3 regions at most is for a folder of one file per image, but"),
+        (["--shard-size", "0"], "shard size should be at least 1, but is 0. See --shard-size."),
+        (["--scores", "labels"], "labels is none. See --scores."),
+    ],
+)
+def test_import_names_the_flag_of_a_mistake(
+    regions: list[object], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    flags: list[str], message: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert run(*regions, *flags) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
+
+
+def test_import_of_a_table_without_features_says_what_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--regions-table", "t.tsv", "--out", tmp_path / "store") == 2
+    err = capsys.readouterr().err
+    assert "a table of regions says where they are, not what they look like. Give an array" in err
+    assert "features of given boxes can't be made here yet. See --arrays." in err
+    assert run("--out", tmp_path / "store") == 2
+    assert "features are needed, in a file or a folder. See --arrays." in capsys.readouterr().err

@@ -138,12 +138,13 @@ def test_pointing_game_counts_hits_beside_the_middle_of_the_picture(world, capsy
     assert "1 phrases lie wholly outside of what the network saw; they count as missed" in output
 
 
-def test_pointing_game_takes_the_size_that_boxes_were_drawn_on(world):
+def test_pointing_game_takes_the_size_that_boxes_were_drawn_on(world, capsys):
     (world / "boxes.tsv").write_text(
         "image\tx1\ty1\tx2\ty2\tphrase\twidth\theight\na.png\t600\t200\t800\t400\tdog\t1280\t640\n"
     )
     (world / "photos/a.png").unlink()  # the size is known without it
     assert run(world, "--boxes", world / "boxes.tsv") == 0
+    assert "warning: 1 of 1 pictures can't be shown: 1 aren't in" in capsys.readouterr().err
     assert result(world)["pointing_game"]["hits"] == 1
 
 
@@ -188,3 +189,16 @@ def test_report_heatmap_refuses_boxes_of_which_none_can_be_asked(world, capsys):
     (world / "boxes.tsv").write_text("image\tx1\ty1\tx2\ty2\tphrase\nd.png\t0\t0\t30\t60\tdog\n")
     assert run(world, "--boxes", world / "boxes.tsv") == 2
     assert "has 1 phrases, but none can be asked (image isn't in --image-features: 1)" in capsys.readouterr().err
+
+
+def test_pictures_that_are_missing_are_counted_and_no_page_is_made_of_missing_ones_alone(world, capsys):
+    (world / "photos/b.png").rename(world / "b.png")
+    assert run(world, "--pair", "a.png", "dog", "--pair", "b.png", "dog") == 0
+    said = f"warning: 1 of 2 pictures can't be shown: 1 aren't in {world / 'photos'}, such as b.png (keys there look"
+    assert said in capsys.readouterr().err
+    assert run(world, "--pair", "b.png", "dog", out="none") == 2
+    assert "1 of 1 pictures can't be shown" in capsys.readouterr().err and not (world / "none").exists()
+    (world / "more").mkdir()
+    (world / "b.png").rename(world / "more/b.png")
+    assert run(world, "--images", world / "more", "--pair", "b.png", "dog") == 0
+    assert "can't be shown" not in capsys.readouterr().err

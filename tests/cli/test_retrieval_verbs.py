@@ -67,7 +67,7 @@ def test_export_refuses_another_architecture_a_missing_and_another_dictionary(tm
     path = checkpoint(tmp_path)
     status, _, error = run(capsys, "export", "--checkpoint", path, *flags)
     assert status == 2 and "is needed, too: the words of text encoder 'bag' are in its dict.txt." in error
-    assert "Give it with: --data DIR" in error
+    assert error.endswith(" See --data.\n")
     (tmp_path / "dict.txt").write_text("a 1\n")
     status, _, error = run(capsys, "export", "--checkpoint", path, "--data", tmp_path, *flags)
     assert status == 2 and "should have the 9 words and symbols of" in error and "but has 5." in error

@@ -1,5 +1,6 @@
 """prepare, fairseq-train, export, index, retrieve in fresh processes: a retriever of coloured things."""
 
+import json
 import os
 import re
 import shutil
@@ -106,6 +107,19 @@ def test_retriever_learns_and_its_exported_folder_has_the_logged_scores(trained,
     assert best["text_to_image_r5"] > 0.9 and history[0]["text_to_image_r5"] < 0.9
     own = scores_of(retriever, FeatureStore(captions / "store"), captions / "dev.tsv")
     assert {name: round(value, 4) for name, value in own.items()} == {name: best[name] for name in own}
+
+
+def test_retriever_remembers_how_its_features_were_made(retriever, captions, tmp_path):
+    store = FeatureStore(captions / "store")
+    assert json.loads((retriever.folder / "config.json").read_text())["kind"] == "joint_embedding"
+    assert retriever.image_features == store.signature
+    np.save(tmp_path / "noise.npy", np.random.default_rng(0).normal(size=store.features.shape))
+    flags = ["--arrays", tmp_path / "noise.npy", "--keys", captions / "store/keys.txt", "--out", tmp_path / "noise"]
+    assert run_command("visual-grounding", "import", *flags).returncode == 0
+    flags = ["--retriever", retriever.folder, "--image-features", tmp_path / "noise", "--out", tmp_path / "index"]
+    done = run_command("visual-grounding", "index", *flags)
+    assert done.returncode == 2 and f"≠ {store.signature}. Make them with" in done.stderr, done.stderr
+    assert done.stderr.endswith(" See --image-features-unchecked.\n")
 
 
 def test_exported_embeddings_are_those_of_the_fairseq_model(trained, retriever, captions):

@@ -180,7 +180,7 @@ def test_retriever_refuses_features_for_pixels_and_pixels_for_features(trained, 
     more = ["--out", str(tmp_path / "index"), "--device", "cpu"]
     flags = ["index", "--retriever", str(tmp_path / "retriever"), "--image-features", str(store), *more]
     assert main(flags) == 2
-    assert "was trained with its image network: give the images themselves, --images SOURCE." in capsys.readouterr().err
+    assert "was trained with its image network, so it needs the images themselves, not their" in capsys.readouterr().err
     make_retriever(tmp_path / "features")
     flags = ["index", "--retriever", str(tmp_path / "features"), "--images", str(world / "pictures"), *more]
     assert main(flags) == 2

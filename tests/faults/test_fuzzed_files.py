@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import write_image_ids
+from conftest import write_image_ids, write_store
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -21,7 +21,8 @@ from small_retriever import make_retriever, make_sentences, make_store, retrieve
 
 from visual_grounding.cli.main import main
 from visual_grounding.errors import InputError
-from visual_grounding.features.importers import import_features, open_arrays
+from visual_grounding.features.array_sources import open_arrays
+from visual_grounding.features.importers import import_features
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.features.store_writer import StoreWriter
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
@@ -140,8 +141,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     retriever = make_retriever(folder / "retriever")
     store = FeatureStore(make_store(folder / "store"))
     build_index(retriever, store, folder / "index")
+    write_objects(folder / "objects")
     write_image_ids(folder / "ids", np.zeros((5, 2), np.int32), sha256_of_file(folder / "store/keys.txt"))
     return folder
+
+
+def write_objects(folder: Path) -> None:
+    """A store with boxes, labels and scores of 2 regions an image."""
+    columns = {"boxes": np.tile([0, 0.25, 0.5, 1], (7, 2, 1)), "labels": np.ones((7, 2)), "scores": np.ones((7, 2))}
+    write_store(folder, np.ones((7, 2, 3)), columns=columns)
 
 
 def make_pretrained_retriever(folder: Path) -> None:
@@ -169,6 +177,7 @@ def read_store(folder: Path, _: Path) -> None:
     store.rows_of(["image3.jpg"])
     store.key(0)
     store.gather(np.arange(min(len(store), 5)))
+    store.gather_columns(np.arange(min(len(store), 5)))
 
 
 def read_ids(folder: Path, world: Path) -> None:
@@ -190,11 +199,17 @@ def read_retriever(folder: Path, _: Path) -> None:
     retriever.encode_images(torch.ones(1, 1, 6), torch.zeros(1, 1, dtype=torch.bool))
 
 
-READERS = {"store": read_store, "ids": read_ids, "index": read_index, "retriever": read_retriever}
-READERS["pretrained"] = read_retriever
+READERS = {
+    "store": read_store,
+    "objects": read_store,
+    "ids": read_ids,
+    "index": read_index,
+    "retriever": read_retriever,
+}
+READERS["objects"], READERS["pretrained"] = read_store, read_retriever
 
 
-@pytest.mark.parametrize("kind", ["store", "ids", "index", "retriever", "pretrained"])
+@pytest.mark.parametrize("kind", ["store", "objects", "ids", "index", "retriever", "pretrained"])
 def test_sound_artefacts_are_read(world: Path, kind: str) -> None:
     READERS[kind](world / kind, world)
 
@@ -214,6 +229,11 @@ def try_to_read(read: Callable[[], Any]) -> None:
         ("store", "meta.json"),
         ("store", "features.npy"),
         ("store", "keys.txt"),
+        ("objects", "meta.json"),
+        ("objects", "boxes.npy"),
+        ("objects", "labels.npy"),
+        ("objects", "scores.npy"),
+        ("objects", "label_names.txt"),
         ("ids", "meta.json"),
         ("ids", "ids.npy"),
         ("index", "meta.json"),

@@ -46,13 +46,18 @@ def world(tmp_path_factory: pytest.TempPathFactory, commands: Commands) -> World
         Image.fromarray(pixels).save(folder / f"images/{number}.png")
     (folder / "images/broken.png").write_bytes(b"x")
     np.save(folder / "arrays.npy", rng.normal(size=(40, 6)).astype(np.float32))
+    np.save(folder / "boxes.npy", np.sort(rng.uniform(size=(40, 1, 2, 2)), axis=2).reshape(40, 1, 4))
+    np.save(folder / "labels.npy", rng.integers(-1, 2, (40, 1)))
+    (folder / "names.txt").write_text("man\ndog\n")
+    columns = ["--boxes", folder / "boxes.npy", "--labels", folder / "labels.npy"]
+    columns += ["--label-names", folder / "names.txt"]
     (folder / "keys.txt").write_text("".join(f"{number}.jpg\n" for number in range(40)))
     (folder / "text").write_text("".join(f"{line}\n" for line in make_sentences()))
     make_retriever(folder / "retriever")
     store = make_store(folder / "store")
     cpu = ["--device", "cpu", "--batch-size", 4]
     flags: dict[str, list[object]] = {
-        "import": ["--arrays", folder / "arrays.npy", "--keys", folder / "keys.txt", "--shard-size", 7],
+        "import": ["--arrays", folder / "arrays.npy", "--keys", folder / "keys.txt", "--shard-size", 7, *columns],
         "extract": ["--images", folder / "images", "--backbone", "scattering", *cpu, "--shard-size", 3],
         "index": ["--retriever", folder / "retriever", "--image-features", store, *cpu, "--shard-size", 4],
         "retrieve": ["--method", "dense", "--retriever", folder / "retriever", "--index", folder / "index", *cpu],

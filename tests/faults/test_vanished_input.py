@@ -16,8 +16,9 @@ from small_retriever import make_retriever, make_sentences, make_store, retrieve
 
 from tests.features.maps import extract_map
 from visual_grounding.errors import InputError
+from visual_grounding.features.array_sources import open_arrays
 from visual_grounding.features.backbones import load_backbone
-from visual_grounding.features.importers import import_features, open_arrays
+from visual_grounding.features.importers import import_features
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.images.sources import UnreadableImage, open_images, read_image
 from visual_grounding.retrieval.index import Index, build_index
@@ -28,7 +29,7 @@ import os, sys
 import numpy as np
 from pathlib import Path
 from visual_grounding.errors import InputError
-from visual_grounding.features.importers import open_arrays
+from visual_grounding.features.array_sources import open_arrays
 from visual_grounding.features.store import FeatureStore
 folder = Path(sys.argv[1])
 store = FeatureStore(folder / "store")

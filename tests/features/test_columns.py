@@ -175,10 +175,10 @@ def test_descriptions_that_are_none_are_refused(tmp_path: Path) -> None:
 
     refused(r"columns should be some of boxes, labels, .*, but are masks", ("masks",))
     refused(r"each once and in this order, but are scores, boxes", ("scores", "boxes"))
-    refused(r"labels are numbers of names, but there are no label_names", ("labels",))
-    refused(r"attribute_names are what attributes stand for, but there are no attributes", ("boxes",), (), ["red"])
-    refused(r"label_names should be one name a line, but number 1 is ''", ("labels",), ["man", ""])
-    refused(r"label_names should be one name a line, but number 0 is 'a\\nb'", ("labels",), ["a\nb"])
+    refused(r"labels are numbers of names, but there are no names", ("labels",))
+    refused(r"names are what attributes stand for, but there are no attributes", ("boxes",), (), ["red"])
+    refused(r"names of labels should be one a line, but number 1 is ''", ("labels",), ["man", ""])
+    refused(r"names of labels should be one a line, but number 0 is 'a\\nb'", ("labels",), ["a\nb"])
 
 
 def test_what_columns_say_of_absent_regions_is_left_out_counted_and_strictly_refused(tmp_path: Path) -> None:
@@ -196,6 +196,20 @@ def test_what_columns_say_of_absent_regions_is_left_out_counted_and_strictly_ref
     with pytest.raises(InputError, match=message):  # it is there already
         write(tmp_path / "out", strict=True, labels=labels)
     assert write(tmp_path / "out", labels=labels) == summary
+
+
+def test_strictly_what_an_interrupted_run_left_out_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = np.array([[0, 1], [0, 1], [0, 0]])
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(StoreWriter, "publish", killed)
+        write(tmp_path / "out", labels=labels)
+    with pytest.raises(InputError, match=r"1 regions have only zeros as features, .*strictly, no such region"):
+        write(tmp_path / "out", strict=True, labels=labels)
+    assert not (tmp_path / "out").exists()
 
 
 def test_unreadable_image_has_no_columns_and_is_not_counted_as_left_out(tmp_path: Path) -> None:

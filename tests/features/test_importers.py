@@ -10,7 +10,8 @@ import torch
 from visual_grounding.errors import InputError
 from visual_grounding.features import importers
 from visual_grounding.features.array_files import sample_digest
-from visual_grounding.features.importers import import_features, open_arrays
+from visual_grounding.features.array_sources import open_arrays
+from visual_grounding.features.importers import import_features
 from visual_grounding.features.store import FeatureStore
 
 KEYS = [f"{number}.jpg" for number in (3, 1, 2, 0, 4)]
@@ -50,7 +51,8 @@ def test_npy_gives_its_numbers_in_the_order_of_the_keys(
     store = store_of(tmp_path / "f.npy", tmp_path / "out", keys=keys)
     np.testing.assert_array_equal(store.features, features)
     assert list(store.keys()) == KEYS
-    assert store.signature.startswith("import|images:5|normalise:no|version:")
+    digest = sample_digest(tmp_path / "f.npy")
+    assert store.signature.startswith(f"import|images:5|normalise:no|arrays:{digest[:16]}|version:")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64, torch.bfloat16])
@@ -69,8 +71,8 @@ def test_tensor_by_name(tmp_path: Path, features: np.ndarray, keys: Path) -> Non
     np.testing.assert_array_equal(
         store_of(tmp_path / "f.pt", tmp_path / "out", keys=keys, array_name="x").features, features
     )
-    refused(r"f\.pt holds a, x, but none was chosen\. Choose one: --array NAME", tmp_path / "f.pt", keys=keys)
-    refused(r"f\.pt holds a, x, but not b\. Choose one: --array NAME", tmp_path / "f.pt", keys=keys, array_name="b")
+    refused(r"f\.pt holds a, x, but none was chosen\. Choose one by its name", tmp_path / "f.pt", keys=keys)
+    refused(r"f\.pt holds a, x, but not b\. Choose one by its name", tmp_path / "f.pt", keys=keys, array_name="b")
 
 
 def test_one_vector_per_image_is_one_region(tmp_path: Path, features: np.ndarray, keys: Path) -> None:
@@ -94,11 +96,11 @@ def test_map_with_channels_first_becomes_regions_row_by_row(tmp_path: Path, keys
     again = store_of(tmp_path / "folder", tmp_path / "again", keys=keys, channels_first=True)
     np.testing.assert_array_equal(again.features, store.features)
     refused(
-        r"shape \(I, F\) or \(I, R, F\).*has \(5, 2, 2, 3\)\. Is it a map.*--channels-first",
+        r"shape \(I, F\) or \(I, R, F\).*has \(5, 2, 2, 3\)\. Is it a map.*Then say so",
         tmp_path / "f.npy",
         keys=keys,
     )
-    refused(r"shape \(F,\) or \(R, F\), but has \(2, 2, 3\)\. Is it a map.*--channels-first", tmp_path / "folder")
+    refused(r"shape \(F,\) or \(R, F\), but has \(2, 2, 3\)\. Is it a map.*Then say so", tmp_path / "folder")
 
 
 def write_folder(folder: Path, features: np.ndarray) -> Path:
@@ -141,7 +143,7 @@ def test_vector_per_file_is_one_region(tmp_path: Path) -> None:
 def test_npz_with_several_arrays_needs_a_name(tmp_path: Path) -> None:
     (tmp_path / "f").mkdir()
     np.savez(tmp_path / "f/a.npz", boxes=np.zeros((2, 4)), features=np.ones((2, 3)))
-    refused(r"a\.npz holds boxes, features, but none was chosen\. Choose one: --array NAME", tmp_path / "f")
+    refused(r"a\.npz holds boxes, features, but none was chosen\. Choose one by its name", tmp_path / "f")
     assert store_of(tmp_path / "f", tmp_path / "out", array_name="features").features.shape == (1, 2, 3)
 
 
@@ -152,12 +154,12 @@ def test_fewer_regions_are_filled_with_absent_ones_when_the_most_is_said(tmp_pat
     store = store_of(tmp_path / "f", tmp_path / "out", regions=4)
     _, mask = store.gather(np.arange(3))
     assert mask.tolist() == [[False, False, True, True], [False, True, True, True], [True] * 4]
-    refused(r"a\.npy has 2 regions, but .*b\.npy has 1\..*--regions N", tmp_path / "f")
-    refused(r"--regions is 1, but .*a\.npy has 2 regions", tmp_path / "f", regions=1)
-    refused(r"--regions should be 1 or more, but is 0", tmp_path / "f", regions=0)
+    refused(r"a\.npy has 2 regions, but .*b\.npy has 1\. Where images differ, say the most", tmp_path / "f")
+    refused(r"images should have 1 regions at most, as was said, but .*a\.npy has 2", tmp_path / "f", regions=1)
+    refused(r"the most regions of an image should be at least 1, but are 0", tmp_path / "f", regions=0)
     (tmp_path / "f/a.npy").unlink()
     (tmp_path / "f/b.npy").unlink()
-    refused(r"c\.npy has no region\. Give the most that an image has: --regions N", tmp_path / "f")
+    refused(r"c\.npy has no region\. Say the most that an image has", tmp_path / "f")
 
 
 def test_missing_and_broken_files_are_listed_and_shift_no_row(tmp_path: Path, features: np.ndarray, keys: Path) -> None:
@@ -306,7 +308,7 @@ def test_shapes_that_are_no_features_are_refused(tmp_path: Path, keys: Path) -> 
 def test_keys_that_do_not_fit_are_refused(tmp_path: Path, features: np.ndarray, keys: Path) -> None:
     np.save(tmp_path / "f.npy", features[:4])
     refused(r"f\.npy has 4 rows, but there are 5 keys", tmp_path / "f.npy", keys=keys)
-    refused(r"f\.npy needs the image key of each row\. .*--keys FILE", tmp_path / "f.npy")
+    refused(r"f\.npy needs the image key of each row: a file with one key a line", tmp_path / "f.npy")
     keys.write_text("a\nb\na\nc\n")
     refused(
         r"keys\.txt: image keys should be unique, but 'a' is number 1 and again number 3", tmp_path / "f.npy", keys=keys
@@ -340,12 +342,12 @@ def test_paths_that_do_not_fit_are_refused(tmp_path: Path, keys: Path) -> None:
     refused(r"one file per image, but 9\.jpg\.np[yz] and 9\.jpg\.np[yz] are both of 9\.jpg", tmp_path / "f")
     np.save(tmp_path / "f.npy", np.zeros((5, 3)))
     refused(
-        r"--regions 2 is for a folder of one file per image, but .*f\.npy is one array",
+        r"2 regions at most is for a folder of one file per image, but .*f\.npy is one array",
         tmp_path / "f.npy",
         keys=keys,
         regions=2,
     )
-    refused(r"--normalise should be one of no, l2, but is l1", tmp_path / "f.npy", keys=keys, normalise="l1")
+    refused(r"the normalisation should be one of no, l2, but is l1", tmp_path / "f.npy", keys=keys, normalise="l1")
 
 
 def test_interrupted_import_continues_to_the_same_bytes(

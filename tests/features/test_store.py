@@ -9,8 +9,9 @@ import pytest
 
 from tests.conftest import write_store
 from visual_grounding.errors import InputError
-from visual_grounding.features.store import FeatureStore
+from visual_grounding.features.store import FeatureStore, name_arrays
 from visual_grounding.features.store_writer import StoreWriter, to_float16
+from visual_grounding.storage.signature import made_alike
 
 
 @pytest.fixture
@@ -93,3 +94,20 @@ def test_to_float16_keeps_the_largest_number_and_names_the_first_too_large() -> 
     features[2, 0, 1] = -70000
     with pytest.raises(InputError, match=r"row 12 \(c\) holds -70000, too large for float16 \(±65504\)"):
         to_float16(features, ["a", "b", "c"], 10)
+
+
+def test_old_import_has_the_digest_of_its_arrays_in_its_signature(tmp_path: Path) -> None:
+    signed, made = "import|images:3|normalise:no|version:0.1.0", []
+    for name, plan in (("one", {"arrays": "3" * 64}), ("two", {"arrays": "4" * 64}), ("none", {})):
+        folder = write_store(tmp_path / name, np.ones((3, 1, 2)), signature=signed)
+        meta = json.loads((folder / "meta.json").read_text())
+        (folder / "meta.json").write_text(json.dumps({**meta, "plan": {**meta["plan"], **plan}}))
+        made.append(FeatureStore(folder).signature)
+    assert made == [
+        f"import|images:3|normalise:no|arrays:{'3' * 16}|version:0.1.0",
+        f"import|images:3|normalise:no|arrays:{'4' * 16}|version:0.1.0",
+        signed,
+    ]
+    assert not made_alike(made[0], made[1])
+    for said in ("import|images:3|made_by:x|version:0.2.0", "extract|images:3|version:0.1.0", "import|broken"):
+        assert name_arrays(said, {"arrays": "3" * 64}) == said

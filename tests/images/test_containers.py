@@ -1,4 +1,4 @@
-"""Images in zips, webdataset shards and parquet: keys, order, bytes from many threads, and every kind of damage."""
+"""Images in zips, webdatasets and parquet: keys, order, bytes from many threads, and every kind of damage."""
 
 import gzip
 import re
@@ -125,13 +125,13 @@ def test_zips_are_refused_with_the_reason(tmp_path: Path) -> None:
     refused(path.with_name("none.zip"), r"--key-column id is for parquet, but .*none\.zip isn't", key_column="id")
 
 
-# webdataset shards
+# webdatasets
 
 
 @pytest.fixture
-def shards(tmp_path: Path) -> Path:
-    """Three shards of a webdataset: 6 samples, all but one with an image; the order in a shard isn't sorted."""
-    folder = tmp_path / "shards"
+def tars(tmp_path: Path) -> Path:
+    """Three tars of a webdataset: 6 samples, all but one with an image; the order in a tar isn't sorted."""
+    folder = tmp_path / "tars"
     folder.mkdir()
     write_tar(folder / "train-00.tar", {"02.json": b"", "02.jpg": b"two", "02.mask.png": b"mask", "01.jpg": b"one"})
     write_tar(folder / "train-01.tar", {"d.1/03.txt": b"", "d.1/03.a.PNG": b"three", "d.1/04.txt": b"no image"})
@@ -140,8 +140,8 @@ def shards(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("pattern", ["", "/train-{00..02}.tar", "/*.tar", "/train-0{0,1,2}.tar", "/train-{00..01}.tar"])
-def test_shards_give_one_image_a_sample(shards: Path, pattern: str) -> None:
-    images = open_images(f"{shards}{pattern}")
+def test_webdataset_gives_one_image_a_sample(tars: Path, pattern: str) -> None:
+    images = open_images(f"{tars}{pattern}")
     keys, expected = (
         ["01.jpg", "02.jpg", "d.1/03.a.PNG", "05.png", "06.jpg"],
         [b"one", b"two", b"three", b"five", b"six"],
@@ -151,11 +151,11 @@ def test_shards_give_one_image_a_sample(shards: Path, pattern: str) -> None:
     assert [images.read(row) for row in range(found)] == expected[:found]
 
 
-def test_shards_are_read_from_many_threads(tmp_path: Path) -> None:
+def test_webdataset_is_read_from_many_threads(tmp_path: Path) -> None:
     images = contents(60)
-    for shard in range(6):
-        members = {f"{row:03}.jpg": images[row] for row in range(10 * shard, 10 * shard + 10)}
-        write_tar(tmp_path / f"{shard}.tar", members)
+    for tar in range(6):
+        members = {f"{row:03}.jpg": images[row] for row in range(10 * tar, 10 * tar + 10)}
+        write_tar(tmp_path / f"{tar}.tar", members)
     rows = np.random.default_rng(0).integers(0, 60, 500)
     assert read_in_threads(tmp_path, rows) == [images[row] for row in rows]
     before = open_images(tmp_path).digest
@@ -163,48 +163,48 @@ def test_shards_are_read_from_many_threads(tmp_path: Path) -> None:
     assert open_images(tmp_path).digest != before
 
 
-def test_folder_of_tars_and_anything_else_is_a_folder_of_images(shards: Path) -> None:
-    (shards / ".DS_Store").touch()
-    assert len(open_images(shards).keys) == 5
-    (shards / "stats.json").touch()
-    refused(shards, r"shards should hold images .* For its tar files say: '.*shards/\*\*/\*\.tar'$")
-    assert len(open_images(f"{shards}/**/*.tar").keys) == 5
+def test_folder_of_tars_and_anything_else_is_a_folder_of_images(tars: Path) -> None:
+    (tars / ".DS_Store").touch()
+    assert len(open_images(tars).keys) == 5
+    (tars / "stats.json").touch()
+    refused(tars, r"tars should hold images .* For its tar files say: '.*tars/\*\*/\*\.tar'$")
+    assert len(open_images(f"{tars}/**/*.tar").keys) == 5
 
 
-def test_shards_are_refused_with_the_reason(shards: Path) -> None:
+def test_webdatasets_are_refused_with_the_reason(tars: Path) -> None:
     refused(
-        f"{shards}/train-{{00..12}}.tar",
+        f"{tars}/train-{{00..12}}.tar",
         r"12\}\.tar names 13 files, but 10 of them don't exist; the first is .*03\.tar\.",
     )
-    refused(f"{shards}/valid-*.tar", r"valid-\*\.tar should fit tars or parquet files, but fits nothing")
-    refused(f"{shards}/train-{{5..2}}.tar", r"should count upwards, but has \{5\.\.2\}")
-    refused(f"{shards}/{{0..999}}-{{0..9999}}.tar", r"should name 1000000 files at most, but names more")
-    write_tar(shards / "train-03.tar", {"z/06.jpg": b"another", "06.jpg": b"again"})
-    refused(shards, r"unique in all 4 shards, but '06\.jpg' is in .*train-02\.tar and in .*train-03\.tar")
-    with tarfile.open(shards / "train-03.tar", "w") as tar:
+    refused(f"{tars}/valid-*.tar", r"valid-\*\.tar should fit tars or parquet files, but fits nothing")
+    refused(f"{tars}/train-{{5..2}}.tar", r"should count upwards, but has \{5\.\.2\}")
+    refused(f"{tars}/{{0..999}}-{{0..9999}}.tar", r"should name 1000000 files at most, but names more")
+    write_tar(tars / "train-03.tar", {"z/06.jpg": b"another", "06.jpg": b"again"})
+    refused(tars, r"unique in all 4 tars, but '06\.jpg' is in .*train-02\.tar and in .*train-03\.tar")
+    with tarfile.open(tars / "train-03.tar", "w") as tar:
         tar.addfile(tarfile.TarInfo("7.jpg"))
         tar.addfile(tarfile.TarInfo("7.jpg"))
-    refused(shards, r"'7\.jpg' is in .*train-03\.tar and again there")
-    (shards / "train-03.tar").write_bytes(write_tar(shards / "a.tar", {"8.jpg": b"8" * 2000}).read_bytes()[:1200])
-    refused(shards / "train-0*.tar", r"train-03\.tar should be a whole tar, but isn't: unexpected end of data")
-    (shards / "train-03.tar").rename(shards / "b.jpg")
-    refused(f"{shards}/*", r"should fit tars or parquet files, but fits .*b\.jpg\. Other images: give their folder")
-    (shards / "b.jpg").unlink()
-    write_parquet(shards / "z.parquet", [b"x"])
-    refused(f"{shards}/*", r"should fit files of one kind, but fits .*a\.tar and .*z\.parquet")
+    refused(tars, r"'7\.jpg' is in .*train-03\.tar and again there")
+    (tars / "train-03.tar").write_bytes(write_tar(tars / "a.tar", {"8.jpg": b"8" * 2000}).read_bytes()[:1200])
+    refused(tars / "train-0*.tar", r"train-03\.tar should be a whole tar, but isn't: unexpected end of data")
+    (tars / "train-03.tar").rename(tars / "b.jpg")
+    refused(f"{tars}/*", r"should fit tars or parquet files, but fits .*b\.jpg\. Other images: give their folder")
+    (tars / "b.jpg").unlink()
+    write_parquet(tars / "z.parquet", [b"x"])
+    refused(f"{tars}/*", r"should fit files of one kind, but fits .*a\.tar and .*z\.parquet")
 
 
-def test_compressed_shards_are_refused_with_the_way_out(shards: Path) -> None:
-    for path in list(shards.iterdir()):
-        (shards / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+def test_compressed_tars_are_refused_with_the_way_out(tars: Path) -> None:
+    for path in list(tars.iterdir()):
+        (tars / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
-    for source in (shards, f"{shards}/train-{{00..02}}.tar.gz"):
+    for source in (tars, f"{tars}/train-{{00..02}}.tar.gz"):
         refused(source, r"uncompressed tar.*but is compressed.* gunzip -c .*train-00\.tar\.gz > train-00\.tar")
 
 
-def test_tar_that_vanishes_is_an_error_and_not_many_unreadable_images(shards: Path) -> None:
-    images = open_images(shards)
-    (shards / "train-01.tar").unlink()
+def test_tar_that_vanishes_is_an_error_and_not_many_unreadable_images(tars: Path) -> None:
+    images = open_images(tars)
+    (tars / "train-01.tar").unlink()
     assert images.read(0) == b"one"
     with pytest.raises(InputError, match=r"train-01\.tar was there, but is gone\. Bring it back"):
         read_image(images, 2)
@@ -429,11 +429,11 @@ def whole(kind: str, folder: Path) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar", "parquet"])
-@pytest.mark.parametrize("shards", [False, True])
+@pytest.mark.parametrize("pattern", [False, True])
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_damaged_containers_are_refused_or_have_unreadable_images(
-    tmp_path: Path, kind: str, shards: bool, data: st.DataObject
+    tmp_path: Path, kind: str, pattern: bool, data: st.DataObject
 ) -> None:
     folder = tmp_path / "in"
     folder.mkdir(exist_ok=True)
@@ -443,7 +443,7 @@ def test_damaged_containers_are_refused_or_have_unreadable_images(
     content = data.draw(damage((tmp_path / "whole/bytes").read_bytes()))
     (folder / f"i.{kind}").write_bytes(content)
     try:
-        images = open_images(folder / ("*" if shards and kind != "zip" else f"i.{kind}"))
+        images = open_images(folder / ("*" if pattern and kind != "zip" else f"i.{kind}"))
         for row in range(len(images.keys)):
             try:
                 assert read_image(images, row).mode == "RGB"

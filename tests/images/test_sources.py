@@ -1,6 +1,7 @@
 """Pictures by key: folders, tars, lists; and every kind of broken file gives a reason instead of a crash."""
 
 import gzip
+import io
 import os
 import struct
 import tarfile
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from tests.images.containers import encoded, picture, write_tar
 from visual_grounding.errors import InputError
@@ -162,6 +163,17 @@ def test_decode_ignores_broken_exif() -> None:
     assert decode(content).size == (8, 6)
 
 
+def test_decode_turns_the_picture_upright_where_another_tag_is_odd() -> None:
+    exif = Image.Exif()
+    exif[0x0112], exif[0x011A] = 6, 72.0  # orientation; x resolution, a fraction …
+    content = encoded(picture(), "JPEG", exif=exif)
+    entry = content.index(struct.pack(">HHI", 0x011A, 5, 1))
+    odd = content[:entry] + struct.pack(">HHI", 0x011A, 2, 8) + content[entry + 8 :]  # … that says it is text
+    with Image.open(io.BytesIO(odd)) as image, pytest.raises(TypeError):
+        ImageOps.exif_transpose(image)
+    assert decode(odd).size == (6, 8) and decode(content).size == (6, 8)
+
+
 def bomb() -> bytes:
     """A PNG of a few bytes that says it has 100,000 x 100,000 pixels."""
     content = bytearray(encoded(picture()))
@@ -210,3 +222,24 @@ def test_read_image_gives_the_reason_when_the_path_is_a_folder(tmp_path: Path) -
     (tmp_path / "list.txt").write_text(".\n")
     with pytest.raises(UnreadableImage, match=r"can't be read: Is a directory"):
         read_image(open_images(tmp_path / "list.txt"), 0)
+
+
+def test_several_sources_add_up(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/1.jpg").write_bytes(b"one")
+    (tmp_path / "a/2.jpg").write_bytes(b"two")
+    tar = write_tar(tmp_path / "b.tar", {"3.jpg": b"three"})
+    images = open_images([tmp_path / "a", tar])
+    assert list(images.keys) == ["1.jpg", "2.jpg", "3.jpg"]
+    assert [images.read(row) for row in (2, 0, 1)] == [b"three", b"one", b"two"]
+    other = open_images([tar, tmp_path / "a"])
+    assert list(other.keys) == ["3.jpg", "1.jpg", "2.jpg"] and other.digest != images.digest
+    alone = open_images(tmp_path / "a")
+    for sources in ([tmp_path / "a"], [tmp_path / "a", str(tmp_path / "a")]):  # one source, named once or twice
+        assert (list(open_images(sources).keys), open_images(sources).digest) == (list(alone.keys), alone.digest)
+    write_tar(tmp_path / "b.tar", {"2.jpg": b"another"})
+    message = r"unique in all 2 sources, but '2\.jpg' is in .*/a and in .*b\.tar\. Give a folder that holds both"
+    with pytest.raises(InputError, match=message):
+        open_images([tmp_path / "a", tar])
+    with pytest.raises(ValueError, match="at least"):
+        open_images([])

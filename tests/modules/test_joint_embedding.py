@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig, config_of_state
+from visual_grounding.storage.weights import load_strictly
 
 
 class TinyBert(nn.Module):
@@ -140,3 +141,25 @@ def test_config_of_state_finds_the_configuration_of_trained_weights(text_encoder
 def test_joint_embedding_refuses_an_unknown_text_encoder() -> None:
     with pytest.raises(ValueError, match="sru, bag, or pretrained with a model, but is 'gru'"):
         build("gru", "linear")
+
+
+def test_weights_keep_the_pooling_that_they_were_trained_with() -> None:
+    """From before the rule was said along: 12 + 12 of 49 regions; since then 15 + 15."""
+    old, new = build("bag", "weldon").eval(), build("bag", "weldon").eval()
+    new_state = {name: weight.clone() for name, weight in new.state_dict().items()}
+    assert new_state["image.full_from"] == 49
+    old_state = {name: weight for name, weight in new_state.items() if name != "image.full_from"}
+    load_strictly(old, old_state, "old", "a retriever")
+    assert "image.full_from" not in old_state  # a caller's weights stay as they are
+    images = {name: tensor for name, tensor in batch(49).items() if name.startswith("feature")}
+    regions = old.image.regions(images["features"])
+    pooled = regions.sort(dim=1).values
+    for model, k in ((old, 12), (new, 15)):
+        expected = model.image.projection(pooled[:, :k].mean(1) + pooled[:, -k:].mean(1))
+        found = model.encode_images(images["features"], images["feature_padding_mask"])
+        torch.testing.assert_close(found, nn.functional.normalize(expected, dim=-1))
+    load_strictly(new, old.state_dict(), "old, saved again", "a retriever")
+    assert new.image.full_from == 60
+    load_strictly(old, new_state, "new", "a retriever")
+    assert old.image.full_from == 49
+    assert "image.full_from" not in build("bag", "linear").state_dict()

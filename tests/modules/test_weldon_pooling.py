@@ -1,15 +1,16 @@
 """Weldon pooling: worked by hand, a naive twin, absent and permuted regions."""
 
+import pytest
 import torch
 
 from visual_grounding.modules.weldon_pooling import weldon_pool
 
 
-def naive_pool(regions: torch.Tensor, padding_mask: torch.Tensor) -> torch.Tensor:
+def naive_pool(regions: torch.Tensor, padding_mask: torch.Tensor, full_from: int) -> torch.Tensor:
     result = torch.zeros(regions.shape[0], regions.shape[2])
     for b in range(regions.shape[0]):
         present = [regions[b, r] for r in range(regions.shape[1]) if not padding_mask[b, r]]
-        k = max(1, min(15, len(present) // 4))
+        k = 15 if len(present) >= full_from else max(1, min(15, len(present) // 4))
         for d in range(regions.shape[2]):
             values = sorted(float(region[d]) for region in present)
             if values:
@@ -23,12 +24,24 @@ def test_weldon_pool_takes_the_mean_of_both_ends() -> None:
     assert weldon_pool(regions, torch.zeros(1, 8, dtype=torch.bool)).item() == 9.0
 
 
-def test_weldon_pool_agrees_with_its_naive_twin_for_every_number_of_regions() -> None:
+def test_weldon_pool_takes_15_at_each_end_of_49_or_more() -> None:
+    # 12 regions have 1, the others 0. Of 49 and 50: 12/15 + 0/15. Of 48, 12 at each end: 12/12 + 0/12.
+    # By the rule of before, 12 at each end of 49 and of 50: 1.
+    regions = (torch.arange(50) < 12).float().view(1, 50, 1).repeat(3, 1, 1)
+    mask = torch.arange(50) >= torch.tensor([48, 49, 50]).unsqueeze(1)
+    torch.testing.assert_close(weldon_pool(regions, mask).flatten(), torch.tensor([1.0, 0.8, 0.8]))
+    assert weldon_pool(regions, mask, full_from=60).flatten().tolist() == [1.0, 1.0, 1.0]
+    assert weldon_pool(regions, mask, full_from=torch.tensor(50)).flatten().tolist() == pytest.approx([1.0, 1.0, 0.8])
+
+
+@pytest.mark.parametrize("full_from", [49, 60])
+def test_weldon_pool_agrees_with_its_naive_twin_for_every_number_of_regions(full_from: int) -> None:
     generator = torch.Generator().manual_seed(0)
     counts = list(range(0, 70))
     regions = torch.randn(len(counts), 70, 3, generator=generator)
     padding_mask = torch.arange(70) >= torch.tensor(counts).unsqueeze(1)
-    torch.testing.assert_close(weldon_pool(regions, padding_mask), naive_pool(regions, padding_mask))
+    expected = naive_pool(regions, padding_mask, full_from)
+    torch.testing.assert_close(weldon_pool(regions, padding_mask, full_from), expected)
 
 
 def test_weldon_pool_does_not_change_with_more_absent_or_permuted_regions() -> None:

@@ -17,12 +17,14 @@ from visual_grounding.text.words import Vocabulary, WordTokenizer
 WORDS = [f"w{number}" for number in range(40)]
 
 
-def make_retriever(folder: Path, seed: int = 0, encoder: str = "sru", pooling: str = "linear") -> Retriever:
-    """A retriever of random weights for images of 6 numbers."""
+def make_retriever(
+    folder: Path, seed: int = 0, encoder: str = "sru", pooling: str = "linear", image_features: str | None = "test"
+) -> Retriever:
+    """A retriever of random weights for images of 6 numbers, which says that it learned from a store of `conftest`."""
     torch.manual_seed(seed)
     sizes = {"vocabulary_size": 44, "text_embed_size": 5, "sru_layers": 1}
     embedding = JointEmbedding(JointEmbeddingConfig(encoder, pooling, image_feature_size=6, joint_size=8, **sizes))
-    save_joint_embedding(folder, embedding, WordTokenizer(Vocabulary(WORDS)), f"seed{seed}")
+    save_joint_embedding(folder, embedding, WordTokenizer(Vocabulary(WORDS)), f"seed{seed}", None, image_features)
     return Retriever.load(folder)
 
 

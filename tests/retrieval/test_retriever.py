@@ -2,12 +2,17 @@
 
 import json
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from conftest import write_store
 from small_retriever import make_retriever, make_sentences
 
 from visual_grounding.errors import InputError
+from visual_grounding.features.store import FeatureStore
+from visual_grounding.retrieval.index import build_index
 from visual_grounding.retrieval.retriever import Retriever
 
 
@@ -92,13 +97,93 @@ def test_retriever_module_works_where_fairseq_and_torchvision_are_not_installed(
     assert done.stdout.strip() == "(1, 8)", done.stderr
 
 
-def test_export_takes_an_older_retriever_out_and_refuses_another_folder(tmp_path):
-    make_retriever(tmp_path / "retriever")
-    (tmp_path / "retriever/text_encoder").mkdir()
-    make_retriever(tmp_path / "retriever", 1)
-    assert not (tmp_path / "retriever/text_encoder").exists()
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos/a.jpg").write_bytes(b"")
-    with pytest.raises(InputError, match=r"photos should be a new folder .* holds 1 other things, such as a\.jpg"):
-        make_retriever(tmp_path / "photos")
-    assert [path.name for path in (tmp_path / "photos").iterdir()] == ["a.jpg"]
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("token", r"kind should be joint_embedding, dual_encoder, or package\.module:Name, but is 'token'"),
+        ("json.decoder:JSONDecoder", r"kind json\.decoder:JSONDecoder should be a subclass of .*retriever\.Retriever"),
+        ("json:loads", "kind should be joint_embedding, dual_encoder, or package"),  # a colon alone is no module path
+        ("no_such.package:Kind", r"the kind of retriever .*, no_such\.package:Kind can't be loaded: No module named"),
+    ],
+)
+def test_unknown_kind_is_refused(retriever, kind, message):
+    path = retriever.folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "kind": kind}))
+    with pytest.raises(InputError, match=message):
+        Retriever.load(retriever.folder)
+
+
+def test_kind_from_an_entry_point_is_loaded(retriever, monkeypatch):
+    from importlib.metadata import EntryPoint
+
+    from visual_grounding import extensions
+
+    group = "visual_grounding.retrievers"
+    entry = EntryPoint("nearest", "visual_grounding.retrieval.joint_embedding:JointEmbeddingRetriever", group)
+    monkeypatch.setattr(extensions, "entry_points", lambda group: [entry])
+    path = retriever.folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "kind": "nearest"}))
+    again = Retriever.load(retriever.folder)
+    assert again.kind == "nearest" and torch.equal(again.encode_text(["w1"]), retriever.encode_text(["w1"]))
+
+
+EXTRACTED = "extract|images:9|backbone:resnet50|weights:V2|preprocessing:256/224|pool:mean|grid:None|version:0.1.0"
+
+
+def signed_store(folder: Path, signature: str, shape: tuple[int, int, int] = (3, 1, 6)) -> FeatureStore:
+    meta = write_store(folder, np.ones(shape)) / "meta.json"
+    meta.write_text(json.dumps({**json.loads(meta.read_text()), "signature": signature}))
+    return FeatureStore(folder)
+
+
+def test_store_of_another_making_is_refused_or_taken_unchecked(tmp_path):
+    retriever = make_retriever(tmp_path / "retriever", image_features=EXTRACTED)
+    assert retriever.image_features == EXTRACTED and not retriever.why_unchecked
+    retriever.check_store(signed_store(tmp_path / "more", EXTRACTED.replace("images:9", "images:5000")))
+    other = signed_store(tmp_path / "random", EXTRACTED.replace("weights:V2", "weights:random-1"))
+    with pytest.raises(InputError, match=r"\(another weights\): .*random-1.* ≠ extract\|images:9\|.*weights:V2"):
+        retriever.check_store(other)
+    with pytest.raises(InputError, match=r"another weights"):
+        build_index(retriever, other, tmp_path / "index")
+    assert not (tmp_path / "index.partial").exists()
+    build_index(retriever, other, tmp_path / "index", features_unchecked=True)
+    larger = signed_store(tmp_path / "larger", "import|images:3", (3, 1, 7))
+    with pytest.raises(InputError, match="images of 1 region with 6 numbers, but these have 1 with 7"):
+        retriever.check_store(larger, features_unchecked=True)
+
+
+def test_retriever_of_before_takes_any_features_of_its_size_and_says_so(tmp_path):
+    retriever = make_retriever(tmp_path / "retriever", image_features=None)
+    retriever.check_store(signed_store(tmp_path / "store", EXTRACTED))
+    assert "doesn't say how the features that it was trained on were made" in retriever.why_unchecked
+
+
+GRID = "extract|images:2|backbone:resnet50|weights:V2|preprocessing:448/448|pool:grid|grid:2|precision:bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("learned_from", "cells", "message"),
+    [
+        (EXTRACTED, GRID, None),  # the mean of such cells, of smaller pictures
+        (EXTRACTED, GRID.replace("V2", "V1"), r"another weights"),
+        (EXTRACTED, GRID.replace("resnet50", "vgg19"), r"another backbone"),
+        (EXTRACTED, "import|images:2|normalise:no", r"import instead of extract"),
+        (EXTRACTED.replace("pool:mean", "pool:own"), GRID, r"another preprocessing, pool, grid"),
+        (None, GRID, None),
+    ],
+)
+def test_cells_are_those_of_the_same_network_however_it_was_pooled(tmp_path, learned_from, cells, message):
+    retriever = make_retriever(tmp_path / "retriever", image_features=learned_from)
+    store = signed_store(tmp_path / "grid", cells, (2, 4, 6))
+    if message is None:
+        retriever.check_cells(store)
+    else:
+        with pytest.raises(InputError, match=message):
+            retriever.check_cells(store)
+        retriever.check_cells(store, features_unchecked=True)
+
+
+def test_cells_of_another_size_are_refused_before_any_is_read(retriever, tmp_path):
+    store = signed_store(tmp_path / "grid", "test", (2, 4, 7))
+    with pytest.raises(InputError, match="trained on regions with 6 numbers, but these have 7"):
+        retriever.check_cells(store)

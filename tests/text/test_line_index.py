@@ -32,6 +32,8 @@ def test_line_index_refuses_a_file_that_is_not_there(tmp_path):
         ("ein Schl@@ ä@@ ger@@", "ein Schläger"),
         ("me@home @@ x", "me@home x"),
         ("▁ein ▁Schl äger", "ein Schläger"),
+        ("play ##ing tennis ##y ball", "playing tennisy ball"),
+        ("## a ## b", "## a ## b"),
     ],
 )
 def test_join_pieces(pieces, words):

@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..text.lines import read_lines
 
 _HYPOTHESIS = re.compile(r"([HD])-(\d+)\t(?:-?(?:inf|nan|[\d.]+(?:e[+-]?\d+)?))(?:\t(.*))?", re.IGNORECASE)
-_SUBWORD_MARK = re.compile(r"@@(?= |$)|(?:^| )\u2581")
+_SUBWORD_MARK = re.compile(r"@@(?= |$)|(?:^| )(?:\u2581|##(?=\w))")
 
 
 def read_hypotheses(path: str | Path) -> list[str]:
@@ -77,7 +77,8 @@ def _refuse_subwords(path: str | Path, lines: list[str]) -> None:
     if marked and len(marked) * 20 >= len(lines):
         raise InputError(
             f"{path} should hold whole words, but {len(marked)} of {len(lines)} sentences have subword marks "
-            f"('@@ ' or '\u2581'), the first is sentence {marked[0]}: {lines[marked[0] - 1][:60]!r}. "
-            "Run fairseq-generate with --post-process subword_nmt (or sentencepiece), or join the words of a plain "
-            "text: sed -E 's/@@( |$)//g'"
+            f"('@@ ', '\u2581' or '##'), the first is sentence {marked[0]}: {lines[marked[0] - 1][:60]!r}. "
+            "Run fairseq-generate with --post-process subword_nmt (or sentencepiece; or --bpe pretrained_pieces "
+            "--bpe-tokenizer NAME for a pretrained model's pieces), or join the words of a plain text: "
+            "sed -E 's/@@( |$)//g'"
         )

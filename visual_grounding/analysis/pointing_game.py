@@ -3,7 +3,6 @@
 Zhang et al., Top-down Neural Attention by Excitation Backprop, ECCV 2016; with texts: Engilberge et al., CVPR 2018.
 """
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +10,7 @@ from typing import NamedTuple
 
 from ..errors import InputError
 from ..features.framing import Box, Framing
-from ..text.lines import read_lines
-
-_COLUMNS = ("image", "x1", "y1", "x2", "y2", "phrase")
-_SIZE = ("width", "height")
+from ..features.region_table import SIZE, read_box_lines
 
 
 @dataclass
@@ -69,45 +65,17 @@ def read_boxes(path: str | Path) -> list[Phrase]:
     Lines with the same picture and phrase are boxes of one phrase: they ask the same question.
 
     Raises:
-        InputError: a column is missing, a line has other columns, a number is none, or a box is empty.
+        InputError: as `read_box_lines`.
     """
-    lines = read_lines(path)
-    names = lines[0].split("\t") if lines else []
-    missing = [name for name in _COLUMNS if name not in names]
-    if missing:
-        raise InputError(
-            f"{path} should begin with the columns {', '.join(_COLUMNS)} (and maybe {', '.join(_SIZE)}), separated by "
-            f"tabs, but {', '.join(missing)} is missing."
-        )
     phrases: dict[tuple[str, str], Phrase] = {}
-    for number, line in enumerate(lines[1:], 2):
-        cells = line.split("\t")
-        if len(cells) != len(names):
-            raise InputError(f"{path}:{number} should have {len(names)} columns, as its header, but has {len(cells)}.")
-        values = dict(zip(names, cells))
-        x0, y0, x1, y1 = (_number(values[name], name, f"{path}:{number}") for name in _COLUMNS[1:5])
-        if not (x0 < x1 and y0 < y1):
-            raise InputError(f"{path}:{number} should have a box with x1 < x2 and y1 < y2, but has {x0, y0, x1, y1}.")
-        phrase = phrases.setdefault(
-            (values["image"], values["phrase"]), Phrase(values["image"], values["phrase"], [], None)
-        )
-        phrase.boxes.append(Box(x0, y0, x1, y1))
-        if all(values.get(name) for name in _SIZE):
-            width, height = (round(_number(values[name], name, f"{path}:{number}")) for name in _SIZE)
+    for line in read_box_lines(path, ["image", "phrase"], SIZE):
+        key, text = line.cells["image"], line.cells["phrase"]
+        phrase = phrases.setdefault((key, text), Phrase(key, text, [], None))
+        phrase.boxes.append(line.box)
+        if all(line.cells.get(name) for name in SIZE):
+            width, height = (round(line.number(name)) for name in SIZE)
             phrase.size = width, height
-    if not phrases:
-        raise InputError(f"{path} should hold boxes, but has only a header.")
     return list(phrases.values())
-
-
-def _number(text: str, name: str, place: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"{place}: {name} should be a number, but is {text!r}.")
-    return value
 
 
 def point(phrase: Phrase, peak: tuple[float, float], size: tuple[int, int], framing: Framing) -> Pointing:
@@ -126,7 +94,7 @@ def point(phrase: Phrase, peak: tuple[float, float], size: tuple[int, int], fram
             raise InputError(
                 f"{phrase.key}: a box of {phrase.text!r} reaches to {box.x1:g}, {box.y1:g}, but the picture has "
                 f"{width}x{height} pixels. If boxes were drawn on another size of it, give that size in columns "
-                f"{' and '.join(_SIZE)} of --boxes."
+                f"{' and '.join(SIZE)} of --boxes."
             )
     window = framing.window(width, height)
     seen = Box(window.x0 * width, window.y0 * height, window.x1 * width, window.y1 * height)

@@ -4,8 +4,8 @@ import base64
 import html
 import io
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from PIL import Image
@@ -16,6 +16,7 @@ from ..images.sources import ImageSource, UnreadableImage, read_image
 from ..retrieval.image_ids import ImageIds
 
 _SOURCE_WIDTH, _OUTPUT_WIDTH = 60, 58  # letters of a line beside the pictures of the PNG; the page wraps by itself
+NOT_THERE = "not there"
 THUMBNAIL = 112  # pixels a side, in the page and in the picture, unless said otherwise
 
 _STYLE = """
@@ -37,11 +38,12 @@ dl{margin:6px 0 0;display:grid;grid-template-columns:max-content 1fr;gap:1px 14p
 
 @dataclass
 class ReportImage:
-    """One picture of a sentence. `image` None: it couldn't be read."""
+    """One picture of a sentence. Where `image` is None, `why` says so: `NOT_THERE`, or what is wrong with the file."""
 
     image: Image.Image | None
     key: str
     score: float | None = None
+    why: str = ""
 
 
 @dataclass
@@ -81,15 +83,22 @@ def images_of_sentences(
     names = {row: key for row, key in enumerate(store.keys()) if row in wanted}
     shown = set(names.values())
     places = {key: place for place, key in enumerate(images.keys) if key in shown}
-    pictures = {row: _load(images, places.get(key)) for row, key in names.items()}
-    return [[ReportImage(pictures[row], names[row], score) for row, score in table[:limit]] for table in tables]
+    pictures = {row: load_picture(images, key, places) for row, key in names.items()}
+    return [[replace(pictures[row], score=score) for row, score in table[:limit]] for table in tables]
 
 
-def _load(images: ImageSource, place: int | None) -> Image.Image | None:
+def load_picture(images: ImageSource, key: str, places: Mapping[str, int]) -> ReportImage:
+    """One picture by its key.
+
+    Args:
+        places: key -> row in `images`.
+    """
+    if key not in places:
+        return ReportImage(None, key, why=NOT_THERE)
     try:
-        return read_image(images, place) if place is not None else None
-    except UnreadableImage:
-        return None
+        return ReportImage(read_image(images, places[key]), key)
+    except UnreadableImage as reason:
+        return ReportImage(None, key, why=str(reason))
 
 
 def write_report(
@@ -144,7 +153,7 @@ def _row(row: ReportRow, side: int) -> str:
 def _figure(shown: ReportImage, side: int) -> str:
     label = html.escape(shown.key if shown.score is None else f"{shown.score:.2f} {shown.key}")
     if shown.image is None:
-        return f"<figure><img alt='unreadable'><figcaption title='{label}'>{label}</figcaption></figure>"
+        return f"<figure><img alt='{html.escape(shown.why)}'><figcaption title='{label}'>{label}</figcaption></figure>"
     packed = io.BytesIO()
     _thumbnail(shown.image, side).save(packed, "JPEG", quality=88)
     data = base64.b64encode(packed.getvalue()).decode()

@@ -12,6 +12,7 @@ the first. Exit status: 0 where nothing is wrong (notes are no fault), 2 where s
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -19,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from .features_unchecked import add_features_unchecked, flag_named
+from .features_unchecked import add_features_unchecked
+from .image_source import add_image_source, named_sources, open_image_source
 
 if TYPE_CHECKING:
-    from ..diagnosis.artefacts import Parts
     from ..diagnosis.findings import Finding
 
 # What decides the size of a step's output, and what its command line needs.
@@ -31,7 +32,7 @@ NEEDED = {"extract": ("images",), "index": ("retriever", "image_features"), "ret
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
-    parser.add_argument("--images", metavar="SOURCE", help="pictures, as for `extract`; a sample is decoded")
+    add_image_source(parser, "a sample is decoded: ", required=False)
     parser.add_argument("--image-features", type=Path, metavar="DIR", help="feature store")
     parser.add_argument("--image-ids", type=Path, metavar="DIR", help="image ids of --text, or a folder of splits")
     parser.add_argument("--text", type=Path, metavar="FILE", help="sentences, one a line")
@@ -66,7 +67,9 @@ def run(args: argparse.Namespace) -> int:
     problems = 0
     for finding in diagnose(args):
         problems += finding.level is Level.WRONG
-        say(f"{finding.level.value:5}  {finding.text}")
+        flags = [_flag(choice) for choice in finding.choices if choice in vars(args)]
+        see = f" See {' and '.join(flags)}." if flags else ""
+        say(f"{finding.level.value:5}  {finding.text}{see}")
         if finding.remedy:
             say(f"       do: {finding.remedy}")
     if problems:
@@ -123,32 +126,31 @@ def _diagnose_files(args: argparse.Namespace) -> Iterator["Finding"]:
     from ..diagnosis.disk import bytes_needed, check_disk
     from ..diagnosis.findings import findings_of
 
-    parts = artefacts.Parts()
+    parts, unchecked = artefacts.Parts(), args.image_features_unchecked
     # In this order, because ids, retriever, index and pictures are compared with the store and the text.
-    checks: list[tuple[Path | str | None, Callable[[], Iterable[Finding]]]] = [
-        (args.image_features, lambda: artefacts.check_store(args.image_features, parts, args.whole_store)),
-        (args.text, lambda: artefacts.check_text(args.text, parts)),
-        (args.image_ids, lambda: artefacts.check_image_ids(args.image_ids, args.text, parts)),
-        (args.retriever, lambda: _check_retriever(args, parts)),
-        (args.index, lambda: artefacts.check_index(args.index, parts)),
-        (args.images, lambda: artefacts.check_images(args.images, parts)),
+    checks: list[tuple[list[Path], Callable[[], Iterable[Finding]]]] = [
+        (_given(args.image_features), lambda: artefacts.check_store(args.image_features, parts, args.whole_store)),
+        (_given(args.text), lambda: artefacts.check_text(args.text, parts)),
+        (_given(args.image_ids), lambda: artefacts.check_image_ids(args.image_ids, args.text, parts)),
+        (_given(args.retriever), lambda: artefacts.check_retriever(args.retriever, parts, unchecked)),
+        (_given(args.index), lambda: artefacts.check_index(args.index, parts)),
+        (
+            [Path(source) for source in args.images or []],
+            lambda: artefacts.check_images(named_sources(args), open_image_source(args), parts),
+        ),
     ]
-    for place, check in checks:
-        if place is None:
-            continue
-        yield from findings_of(partial(artefacts.check_unfinished, Path(place)), str(place))
-        if artefacts.exists(Path(place)):
-            yield from findings_of(check, str(place))
+    for places, check in checks:
+        for place in places:
+            yield from findings_of(partial(artefacts.check_unfinished, place), str(place))
+        if places and all(map(artefacts.exists, places)):
+            yield from findings_of(check, " and ".join(map(str, places)))
     if args.next is not None:
         needed = bytes_needed(args.next, parts, args.values_per_image, args.images_per_sentence)
         yield from findings_of(partial(check_disk, args.next, args.out, needed), str(args.out))
 
 
-def _check_retriever(args: argparse.Namespace, parts: "Parts") -> Iterator["Finding"]:
-    from ..diagnosis.artefacts import check_retriever
-
-    with flag_named():
-        yield from check_retriever(args.retriever, parts, args.image_features_unchecked)
+def _given(place: Path | None) -> list[Path]:
+    return [] if place is None else [place]
 
 
 def next_command(args: argparse.Namespace) -> str:
@@ -158,5 +160,10 @@ def next_command(args: argparse.Namespace) -> str:
         "index": [],
         "retrieve": ["--method", "dense", "-n", str(args.images_per_sentence)],
     }[args.next]
-    named = [word for name in NEEDED[args.next] for word in (_flag(name), str(getattr(args, name)))]
-    return " ".join(["visual-grounding", args.next, *more, *named, "--out", str(args.out)])
+    named = []
+    for name in (*NEEDED[args.next], "image_column", "key_column"):
+        given = getattr(args, name)
+        if name in NEEDED[args.next] or (given is not None and args.next == "extract"):
+            values = given if isinstance(given, list) else [given]
+            named += [word for value in values for word in (_flag(name), str(value))]
+    return shlex.join(["visual-grounding", args.next, *more, *named, "--out", str(args.out)])

@@ -9,6 +9,9 @@ sets on which the hypothesis doesn't score higher (one-sided, Koehn 2004).
 The three BLEUs: on tokens, cased (as multi-bleu.perl); on tokens, lower-cased with accents stripped; sacreBLEU on
 detokenised text. Tokens or detokenised text that the files don't hold are made by the Moses rules. Everything goes to
 DIR/scores.json, too.
+
+With --checkpoint and --twin-checkpoint it counts both models' parameters, and warns of a twin that isn't the same model
+but for what images need: that twin is trained with --arch text_only_transformer.
 """
 
 import argparse
@@ -37,8 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hypothesis-is", choices=FORMS, default="tokenised", help="text of --hypothesis and --twin")
     parser.add_argument("--reference-is", choices=FORMS, default="tokenised", help="text of --reference")
     parser.add_argument("--target-lang", default="de", metavar="LANG", help="their language (default: de)")
-    parser.add_argument("--checkpoint", metavar="CKPT", help="count this model's parameters")
-    parser.add_argument("--twin-checkpoint", metavar="CKPT", help="count the twin's parameters")
+    parser.add_argument(
+        "--checkpoint", metavar="CKPT", help="count this model's parameters, and those of them for images"
+    )
+    parser.add_argument(
+        "--twin-checkpoint", metavar="CKPT", help="the same for the twin; a warning where it differs by more than those"
+    )
     parser.add_argument("--meteor-jar", metavar="FILE", help="meteor-1.5.jar; needs Java")
     parser.add_argument("--bootstrap-samples", type=int, default=1000, metavar="K", help="resamplings (default: 1000)")
     parser.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")

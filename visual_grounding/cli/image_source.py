@@ -2,22 +2,27 @@
 
 import argparse
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ..errors import InputError
+
 if TYPE_CHECKING:
+    from ..analysis.report import ReportImage
     from ..images.sources import ImageSource
 
 
-def add_image_source(parser: argparse.ArgumentParser, what: str = "") -> None:
+def add_image_source(parser: argparse.ArgumentParser, what: str = "", required: bool = True) -> None:
     """Add the flags. `what` says which images are meant."""
     parser.add_argument(
         "--images",
-        required=True,
+        action="append",
+        required=required,
         metavar="SOURCE",
         help=f"{what}a folder (with its sub-folders; key = relative path), an uncompressed tar or a zip (key = member "
-        "name), a .txt list (one path a line, relative to the list's folder; key = the line), webdataset shards "
-        "('shards/train-{0000..0099}.tar', 'shards/*.tar', or a folder of nothing else; one image a sample, key = its "
-        "name), or parquet with image bytes (a file, a glob, or a folder of nothing else)",
+        "name), a .txt list (one path a line, relative to the list's folder; key = the line), webdataset tars "
+        "('train-{0000..0099}.tar', 'tars/*.tar', or a folder of nothing else; one image a sample, key = its "
+        "name), or parquet with image bytes (a file, a glob, or a folder of nothing else); repeatable: sources add up",
     )
     add_image_columns(parser)
 
@@ -45,5 +50,40 @@ def open_image_source(args: argparse.Namespace) -> "ImageSource":
     images = open_images(args.images, args.image_column, args.key_column)
     note = getattr(images, "note", "")  # only parquet has one
     if note:
-        print(f"warning: {args.images}: {note}", file=sys.stderr)
+        print(f"warning: {named_sources(args)}: {note}", file=sys.stderr)
     return images
+
+
+def named_sources(args: argparse.Namespace) -> str:
+    """What the flags name, for a message."""
+    return " and ".join(args.images)
+
+
+def check_pictures(
+    shown: "Iterable[ReportImage]", images: "ImageSource", args: argparse.Namespace, only_shown: bool = True
+) -> None:
+    """Say how many pictures can't be shown, before a page is written.
+
+    Args:
+        only_shown: the page is all that comes out.
+
+    Raises:
+        InputError: none can be shown, and nothing else comes out.
+    """
+    from ..analysis.report import NOT_THERE
+
+    pictures = {picture.key: picture for picture in shown}
+    absent = [key for key, picture in pictures.items() if picture.why == NOT_THERE]
+    broken = [f"{key} ({picture.why})" for key, picture in pictures.items() if picture.why not in ("", NOT_THERE)]
+    where = named_sources(args)
+    reasons = []
+    if absent:
+        reasons.append(f"{len(absent)} aren't in {where}, such as {absent[0]} (keys there look like {images.keys[0]})")
+    if broken:
+        reasons.append(f"{len(broken)} are unreadable, such as {broken[0]}")
+    if not reasons:
+        return
+    lost = f"{len(absent) + len(broken)} of {len(pictures)} pictures can't be shown: {'; '.join(reasons)}."
+    if only_shown and len(absent) + len(broken) == len(pictures):
+        raise InputError(f"{lost} Give what the store was extracted from as --images; several add up.")
+    print(f"warning: {lost}", file=sys.stderr)

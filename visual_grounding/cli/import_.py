@@ -4,15 +4,26 @@
 folder with one .npy, .npz, .pt or .pth per image, (size,) or (regions, size), whose name without that ending is the
 image key: 123.jpg.npy belongs to 123.jpg. Nothing in a file is executed. All numbers are checked on the way.
 
-  visual-grounding import --arrays resnet.npy --keys images.txt --out features/f30k
+Regions may have boxes, labels, attributes and scores: beside one array for the collection, each is a file of its own;
+in a folder, each is the name of an array in the same .npz or .pt. Or a table has them, in the order of the features.
+Boxes become x0 y0 x1 y1 in 0..1; those in pixels need the pictures' widths and heights. A region whose features are all
+zero is absent.
+
+  visual-grounding import --arrays resnet.npy --keys images.txt --made-by "ResNet-152 pool5" --out features/f30k
+  visual-grounding import --arrays rcnn.npy --keys images.txt --boxes boxes.npy --labels labels.npy \\
+      --label-names objects.txt --out features/rcnn
+  visual-grounding import --arrays bottom_up/ --array x --regions 100 --boxes bbox --box-sizes image_w,image_h \\
+      --out features/bottom_up
+  visual-grounding import --arrays rois.npy --keys images.txt --regions-table boxes.tsv --out features/rois
 """
 
 import argparse
+import sys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
-    parser.add_argument("--arrays", required=True, metavar="PATH", help="the file or folder, see above")
+    parser.add_argument("--arrays", metavar="PATH", help="the file or folder of features, see above")
     parser.add_argument(
         "--keys",
         metavar="FILE",
@@ -34,15 +45,98 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="l2: scale each region to length 1 (default: %(default)s)",
     )
     parser.add_argument(
+        "--made-by",
+        metavar="TEXT",
+        help="what made the features, such as the network and its weights: models accept features of other images that "
+        "say the same (default: a digest of the arrays, so that no others do)",
+    )
+    columns = parser.add_argument_group("columns of regions; a FILE.npy, or for a folder the NAME of an array")
+    columns.add_argument("--boxes", metavar="FILE|NAME", help="(images, regions, 4)")
+    columns.add_argument(
+        "--box-format",
+        choices=("xyxy", "xywh", "yxyx"),
+        default="xyxy",
+        help="two corners, x first; the first corner, width and height; two corners, y first (default: %(default)s)",
+    )
+    columns.add_argument(
+        "--box-sizes",
+        metavar="FILE|NAMES",
+        help="boxes are in pixels of pictures of these widths and heights: (images, 2), or for a folder WIDTH,HEIGHT: "
+        "names of two arrays (default: boxes are in 0..1)",
+    )
+    columns.add_argument("--labels", metavar="FILE|NAME", help="(images, regions) whole numbers, -1 for none")
+    columns.add_argument("--attributes", metavar="FILE|NAME", help="likewise")
+    columns.add_argument("--scores", metavar="FILE|NAME", help="(images, regions)")
+    columns.add_argument(
+        "--label-names", metavar="FILE", help="what labels stand for, one a line; the first is number 0"
+    )
+    columns.add_argument("--attribute-names", metavar="FILE", help="likewise, of attributes")
+    columns.add_argument(
+        "--regions-table",
+        metavar="TSV",
+        help="instead of the others: a table whose header names image (or key), x1, y1, x2, y2 and maybe label, "
+        "attribute, score, width and height; one region a line, of each image in the order of its features; names of "
+        "labels are those that occur, sorted, unless --label-names lists them",
+    )
+    parser.add_argument(
         "--shard-size", type=int, default=1024, help="images between two save points (default: %(default)s)"
     )
-    parser.add_argument("--strict", action="store_true", help="stop at the first missing or broken file of an image")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="stop at the first missing or broken file of an image, or region with a label or a box but no features",
+    )
     parser.add_argument("--out", required=True, metavar="DIR", help="the feature store to make")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Import, and say what came out."""
-    from ..features.importers import import_features, open_arrays
+    """Import, and say what came out.
 
-    source = open_arrays(args.arrays, args.keys, args.array, args.channels_first, args.regions)
-    print(import_features(source, args.out, args.normalise, args.shard_size, args.strict).describe(args.out))
+    Raises:
+        InputError: as `open_arrays`, `RegionTable` and `import_features`; or there are no features.
+    """
+    from ..errors import InputError
+    from ..features.array_sources import SIZES, open_arrays
+    from ..features.columns import COLUMNS, Columns
+    from ..features.importers import import_features
+    from ..features.region_table import RegionTable
+    from ..text.lines import read_lines
+
+    if args.arrays is None:
+        raise InputError(
+            "features are needed: a table of regions says where they are, not what they look like. Give an array "
+            "(images, regions, size), the regions of each image in the order of the table's lines; features of given "
+            "boxes can't be made here yet."
+            if args.regions_table
+            else "features are needed, in a file or a folder.",
+            "arrays",
+        )
+    names = {
+        listed: None if getattr(args, listed) is None else read_lines(getattr(args, listed))
+        for listed in ("label_names", "attribute_names")
+    }
+    asked = {name: getattr(args, name) for name in (*COLUMNS, SIZES)}
+    beside = {name: where for name, where in asked.items() if where is not None}
+    if SIZES in beside and "boxes" not in beside and not args.regions_table:
+        raise InputError("widths and heights of pictures are for boxes, but there are no boxes.", SIZES, "boxes")
+    source = open_arrays(args.arrays, args.keys, args.array, args.channels_first, args.regions, beside)
+    columns, table = None, None
+    if args.regions_table:
+        table = RegionTable(args.regions_table, source.keys, **names)
+        if table.left_out:
+            share = f"{table.left_out} of {table.images} images ({100 * table.left_out / table.images:.1f} %)"
+            print(f"warning: {share} of {table.path} are none of the store's and were left out.", file=sys.stderr)
+    else:
+        columns = Columns(source.columns, **{listed: lines or () for listed, lines in names.items()})
+    summary = import_features(
+        source,
+        args.out,
+        args.normalise,
+        args.shard_size,
+        args.strict,
+        args.made_by,
+        columns,
+        args.box_format,
+        table,
+    )
+    print(summary.describe(args.out))

@@ -16,8 +16,8 @@ those that `extract` gives the same images, so a feature store of them fits the 
 import argparse
 from pathlib import Path
 
-from .features_unchecked import add_features_unchecked, flag_named, warn_of_unknown_making
-from .image_source import add_image_columns, open_image_source
+from .features_unchecked import add_features_unchecked, warn_of_unknown_making
+from .image_source import add_image_columns, named_sources, open_image_source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--retriever", type=Path, required=True, metavar="DIR", help="made by `export`")
     images = parser.add_mutually_exclusive_group(required=True)
     images.add_argument("--image-features", type=Path, metavar="DIR", help="feature store")
-    images.add_argument("--images", metavar="SOURCE", help="the images themselves, as for `extract`")
+    images.add_argument(
+        "--images",
+        action="append",
+        metavar="SOURCE",
+        help="the images themselves, as for `extract`; repeatable: sources add up",
+    )
     add_image_columns(parser)
     add_features_unchecked(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="index to write")
@@ -66,11 +71,6 @@ def run(args: argparse.Namespace) -> None:
 
     retriever = Retriever.load(args.retriever, str(choose_device(args.device)))
     store: FeatureStore | PixelSource
-    if args.images is None and retriever.takes_pixels:
-        raise InputError(
-            f"--image-features needs a retriever that was trained on features, but {args.retriever} was trained with "
-            "its image network: give the images themselves, --images SOURCE."
-        )
     if args.images is None:
         store = FeatureStore(args.image_features)
         warn_of_unknown_making(retriever, args.image_features_unchecked)
@@ -80,21 +80,20 @@ def run(args: argparse.Namespace) -> None:
             "features: give --image-features DIR."
         )
     else:
-        store = PixelSource(open_image_source(args), retriever.preprocessing, args.images, cores())
+        store = PixelSource(open_image_source(args), retriever.preprocessing, named_sources(args), cores())
     batch_size = (256 if args.images is None else 32) if args.batch_size is None else args.batch_size
-    with flag_named():
-        build_index(
-            retriever,
-            store,
-            args.out,
-            batch_size,
-            args.shard_size,
-            args.kind,
-            args.lists,
-            args.code_bytes,
-            args.faiss_file_size,
-            args.image_features_unchecked,
-        )
+    build_index(
+        retriever,
+        store,
+        args.out,
+        batch_size,
+        args.shard_size,
+        args.kind,
+        args.lists,
+        args.code_bytes,
+        args.faiss_file_size,
+        args.image_features_unchecked,
+    )
     index = Index(args.out)
     print(f"{args.out}: {len(index)} images\n{index.signature}")
     if index.absent:

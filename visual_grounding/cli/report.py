@@ -8,7 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from .image_source import add_image_source, open_image_source
+from .image_source import add_image_source, check_pictures, open_image_source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +73,7 @@ def run(args: argparse.Namespace) -> None:
         rng = np.random.default_rng(args.seed)
         rows = sorted(rng.choice(len(text), size=min(args.sample, len(text)), replace=False).tolist())
     pictures = images_of_sentences(ids, rows, store, images, args.images_per_sentence)
+    check_pictures((picture for found in pictures for picture in found), images, args)
     shown = [
         ReportRow(text[row], found, [(name, lines[row], None) for name, lines in outputs])
         for row, found in zip(rows, pictures)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from .features_unchecked import add_features_unchecked, flag_named, warn_of_unknown_making
-from .image_source import add_image_source, open_image_source
+from .features_unchecked import add_features_unchecked, warn_of_unknown_making
+from .image_source import add_image_source, check_pictures, open_image_source
 
 if TYPE_CHECKING:
     from ..analysis.pointing_game import Pointing
@@ -91,8 +91,7 @@ def run(args: argparse.Namespace) -> None:
     side = grid_side(store)
     framing = framing_of(store, args.framing)
     retriever = Retriever.load(args.retriever, str(choose_device(args.device)))
-    with flag_named():
-        retriever.check_cells(store, args.image_features_unchecked)
+    retriever.check_cells(store, args.image_features_unchecked)
     warn_of_unknown_making(retriever, args.image_features_unchecked)
     channels = default_channels(retriever.joint_size) if args.channels is None else args.channels
     if not 1 <= channels <= retriever.joint_size:
@@ -111,6 +110,7 @@ def run(args: argparse.Namespace) -> None:
         rows, note = _play(args, retriever, store, images, framing, channels, result)
     else:
         rows, note = _show_queries(args, retriever, store, images, framing, channels, result)
+    check_pictures((row.images[0] for row in rows), images, args, only_shown=args.boxes is None)
     write_report(args.out, "Where in the picture?", [ReportSection(note, rows, signed)], side=_SIDE)
     try:
         write_json(args.out / "heatmap.json", result)
@@ -299,9 +299,8 @@ def _row(
 ) -> "ReportRow":
     """The picture, and the picture under its map; with the boxes and the peak where they are known."""
     from ..analysis.overlay import draw_overlay, letterbox
-    from ..analysis.report import ReportImage, ReportRow
+    from ..analysis.report import ReportImage, ReportRow, load_picture
     from ..features.framing import Box
-    from ..images.sources import UnreadableImage, read_image
 
     key, text = heat.query
     outputs: list[tuple[str, str, bool | None]] = []
@@ -315,14 +314,11 @@ def _row(
             ("peak of the map", "in a box" if pointing.hit else "beside the boxes", pointing.hit),
             ("middle of the picture", "in a box" if pointing.centre_hit else "beside the boxes", pointing.centre_hit),
         ]
-    try:
-        picture = read_image(images, places[key]) if key in places else None
-    except UnreadableImage:
-        picture = None
-    if picture is None:
-        return ReportRow(text, [ReportImage(None, key)], outputs)
-    drawn = draw_overlay(picture, heat.grid, framing.window(*picture.size), boxes, peak)
-    return ReportRow(text, [ReportImage(letterbox(picture), key), ReportImage(letterbox(drawn), text)], outputs)
+    found = load_picture(images, key, places)
+    if found.image is None:
+        return ReportRow(text, [found], outputs)
+    drawn = draw_overlay(found.image, heat.grid, framing.window(*found.image.size), boxes, peak)
+    return ReportRow(text, [ReportImage(letterbox(found.image), key), ReportImage(letterbox(drawn), text)], outputs)
 
 
 def _as_json(heat: "HeatMap") -> dict[str, Any]:

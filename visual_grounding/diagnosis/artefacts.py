@@ -9,10 +9,11 @@ import numpy as np
 
 from ..errors import InputError
 from ..features.store import FeatureStore
-from ..images.sources import ImageSource, UnreadableImage, open_images, read_image
+from ..images.sources import ImageSource, UnreadableImage, read_image
 from ..storage.artefact import META, PARTIAL, sha256_of_file
 from ..storage.unfinished import Unfinished
 from ..text.lines import read_lines, sha256_of_lines
+from .columns import check_columns
 from .findings import Finding, note, ok, wrong
 
 if TYPE_CHECKING:
@@ -46,6 +47,18 @@ class Scan(NamedTuple):
     absent: int
 
 
+def chosen_blocks(images: int, row_bytes: int, limit: int) -> Iterator[tuple[int, int]]:
+    """First row and number of rows of each block to look at: all of them, or spread evenly over a larger store."""
+    block = max(1, min(_BLOCK_BYTES, limit) // row_bytes)
+    blocks = -(-images // block)
+    chosen = range(blocks)
+    if images * row_bytes > limit:
+        count = max(2, limit // (block * row_bytes))
+        chosen = sorted({number * (blocks - 1) // (count - 1) for number in range(count)})  # type: ignore[assignment]
+    for number in chosen:
+        yield number * block, block
+
+
 def scan_features(features: np.ndarray, limit: int = SCANNED_BYTES) -> Scan:
     """Look for numbers that are none, block by block, so that memory stays the same for any store.
 
@@ -54,18 +67,10 @@ def scan_features(features: np.ndarray, limit: int = SCANNED_BYTES) -> Scan:
     Shapes:
         features: (I, R, F) float16
     """
-    images = len(features)
     row_bytes = max(1, features[:1].nbytes)
-    block = max(1, min(_BLOCK_BYTES, limit) // row_bytes)
-    blocks = -(-images // block)
-    chosen = range(blocks)
-    if images * row_bytes > limit:
-        count = max(2, limit // (block * row_bytes))
-        chosen = sorted({number * (blocks - 1) // (count - 1) for number in range(count)})  # type: ignore[assignment]
     rows = bad_count = absent = 0
     bad: list[int] = []
-    for number in chosen:
-        start = number * block
+    for start, block in chosen_blocks(len(features), row_bytes, limit):
         bits = np.ascontiguousarray(features[start : start + block]).view(np.uint16).reshape(-1, row_bytes // 2)
         broken = np.flatnonzero(((bits & 0x7C00) == 0x7C00).any(axis=1))  # all exponent bits: NaN or infinity
         bad += [start + int(row) for row in broken[: _NAMED - len(bad)]]
@@ -109,16 +114,20 @@ def check_store(folder: Path, parts: Parts, everything: bool) -> Iterator[Findin
         yield wrong(
             f"{folder / 'keys.txt'} was changed after the store was made: its sha256 isn't that in {META}. {again}"
         )
-    scan = scan_features(store.features, store.features.nbytes if everything else SCANNED_BYTES)
+    limit = store.features.nbytes if everything else SCANNED_BYTES
+    scan = scan_features(store.features, limit)
     share = "all rows" if scan.rows == len(store) else f"{scan.rows} of {len(store)} rows, spread over all of them,"
     if scan.bad:
         named = ", ".join(f"row {row} ({store.key(row)})" for row in scan.bad)
         yield wrong(
             f"{folder}: {scan.bad_count} images hold NaN or infinity, such as {named}; {share} were scanned. {again}"
         )
+    yield from check_columns(store, chosen_blocks(len(store), max(1, store.features[:1].nbytes), limit), share)
     if scan.rows and scan.absent == scan.rows:
         yield wrong(f"{folder}: every image that was looked at is absent: all its features are zero. {again}")
     regions = f"{store.num_regions} region{'s' if store.num_regions > 1 else ''} of {store.feature_size} numbers"
+    if store.columns:
+        regions += f" with {', '.join(store.columns)}"
     yield ok(f"{folder}: {len(store)} images, {regions}; {share} were scanned, {scan.absent} of them absent.")
 
 
@@ -228,9 +237,8 @@ def check_index(folder: Path, parts: Parts) -> Iterator[Finding]:
         yield ok(f"{folder}: index of {len(index)} images, {index.absent} of them absent.")
 
 
-def check_images(source: str, parts: Parts) -> Iterator[Finding]:
+def check_images(source: str, images: ImageSource, parts: Parts) -> Iterator[Finding]:
     """Pictures: a sample of them is decoded; and they are those of the store."""
-    images = open_images(source)
     parts.images = images
     total = len(images.keys)
     count = min(total, _SAMPLED_IMAGES)

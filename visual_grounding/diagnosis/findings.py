@@ -16,11 +16,17 @@ class Level(Enum):
 
 
 class Finding(NamedTuple):
-    """One sentence or two about one thing; `remedy` is the command to type next, where there is one."""
+    """One sentence or two about one thing.
+
+    Attributes:
+        remedy: the command to type next, where there is one.
+        choices: arguments that it is about, as an `InputError` has them.
+    """
 
     level: Level
     text: str
     remedy: str = ""
+    choices: tuple[str, ...] = ()
 
 
 def ok(text: str) -> Finding:
@@ -50,7 +56,7 @@ def findings_of(check: Callable[[], Iterable[Finding]], subject: str) -> Iterato
     try:
         yield from check()
     except InputError as error:
-        yield wrong(str(error))
+        yield Finding(Level.WRONG, str(error), choices=error.choices)
     except Exception as error:  # broken packages and files fail in many ways, and the other checks are still wanted
         reason = " ".join(str(error).split())[:300] or "no reason given"
         yield wrong(f"{subject} can't be checked: {type(error).__name__}: {reason}")

@@ -4,6 +4,7 @@ import hashlib
 import pickle
 import re
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,25 +40,32 @@ def map_array(path: Path, name: str | None) -> Any:
         raise InputError(f"{path} should hold a plain array, but can't be read: {_short(error)}.") from error
 
 
-def read_array(path: Path, name: str | None) -> np.ndarray:
-    """Read the array of one image.
+def read_arrays(path: Path, names: Sequence[tuple[str, str | None]]) -> list[np.ndarray]:
+    """Read arrays of one image's file.
+
+    Args:
+        names: of the arrays, each behind the choice that it is, for a message; None for the only one that a file has.
 
     Raises:
         UnreadableArray: it is missing, empty or broken.
-        InputError: it holds anything but numbers, or which array is meant isn't clear.
+        InputError: it holds anything but numbers, or not these arrays, or which one is meant isn't clear.
     """
     try:
         if path.stat().st_size == 0:
             raise UnreadableArray("empty file")
         if path.suffix in TORCH_SUFFIXES:
-            return as_numpy(_pick_tensor(_load_torch(path), path, name))
+            content = _load_torch(path)
+            return [as_numpy(_pick_tensor(content, path, name, choice)) for choice, name in names]
         if path.suffix == ".npy":
+            if len(names) > 1:
+                others = ", ".join(str(name) for _, name in names[1:])
+                raise InputError(f"{path} holds one array, but {others} should be there, too: save them as one .npz.")
             array = np.load(path, allow_pickle=False)
             if not isinstance(array, np.ndarray):
                 raise UnreadableArray("an archive of several arrays; name it .npz")
-            return array
+            return [array]
         with np.load(path, allow_pickle=False) as arrays:
-            return arrays[_pick_name(arrays.files, path, name)]
+            return [arrays[_pick_name(arrays.files, path, name, choice)] for choice, name in names]
     except (UnreadableArray, InputError):
         raise
     except FileNotFoundError as error:
@@ -128,24 +136,24 @@ def _load_torch(path: Path) -> Any:
         raise UnreadableArray(f"broken or truncated: {_short(error)}") from error
 
 
-def _pick_tensor(content: Any, path: Path, name: str | None) -> Any:
+def _pick_tensor(content: Any, path: Path, name: str | None, choice: str = "array") -> Any:
     import torch
 
     if isinstance(content, dict):
-        content = content[_pick_name(list(content), path, name)]
+        content = content[_pick_name(list(content), path, name, choice)]
     if not isinstance(content, torch.Tensor) or content.layout != torch.strided:
         kind = type(content).__name__
         raise InputError(f"{path} should hold one dense tensor, or tensors by name, but holds a {kind}.")
     return content
 
 
-def _pick_name(names: list[Any], path: Path, name: str | None) -> Any:
+def _pick_name(names: list[Any], path: Path, name: str | None, choice: str) -> Any:
     if name is None and len(names) == 1:
         return names[0]
     if name not in names:
         asked = "none was chosen" if name is None else f"not {name}"
         held = ", ".join(map(str, names[:8])) or "nothing"
-        raise InputError(f"{path} holds {held}, but {asked}. Choose one: --array NAME")
+        raise InputError(f"{path} holds {held}, but {asked}. Choose one by its name.", choice)
     return name
 
 

@@ -81,13 +81,13 @@ class Columns(NamedTuple):
         for column, listed in NAMES.items():
             names = self.names_of(column)
             if column in self.present and not names:
-                raise InputError(f"{column} are numbers of names, but there are no {listed}. Give one name a line.")
+                raise InputError(f"{column} are numbers of names, but there are no names. Give one a line.", listed)
             if names and column not in self.present:
-                raise InputError(f"{listed} are what {column} stand for, but there are no {column}.")
+                raise InputError(f"names are what {column} stand for, but there are no {column}.", column)
             bad = next((name for name in names if not name.strip() or "\n" in name or "\r" in name), None)
             if bad is not None:
                 place = list(names).index(bad)
-                raise InputError(f"{listed} should be one name a line, but number {place} is {bad!r}.")
+                raise InputError(f"names of {column} should be one a line, but number {place} is {bad!r}.", listed)
 
 
 NO_COLUMNS = Columns()
@@ -149,14 +149,17 @@ def check_values(
         shape, count = (*present.shape, *COLUMNS[name].shape), len(described.names_of(name))
         kind, kinds = ("whole numbers", "iu") if name in NAMES else ("numbers", "iuf")
         if values.shape != shape or values.dtype.kind not in kinds:
-            raise InputError(f"{name} should be {kind} of shape {shape}, but are {values.dtype} of {values.shape}.")
+            raise InputError(
+                f"{name} should be {kind} of shape {shape}, but are {values.dtype} of {values.shape}.", name
+            )
         bad = unfit(name, values, count) & present
         if bad.any():
             row, region = (int(place) for place in np.argwhere(bad)[0])
             found = " ".join(f"{number:.6g}" for number in values[row, region].reshape(-1).tolist())
             raise InputError(
                 f"{name} should be {expected(name, count)}, but row {first_row + row} ({keys[row]}), region {region}, "
-                f"has {found}. {int(bad.any(axis=1).sum())} such images among these {len(bad)}."
+                f"has {found}. {int(bad.any(axis=1).sum())} such images among these {len(bad)}.",
+                name,
             )
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..errors import InputError, check_at_least_one
 from ..images.sources import ImageSource
-from ..storage.estimate import Estimate, array_bytes, estimate_output, meta_bytes
+from ..storage.estimate import Estimate, array_bytes, estimate_output, meta_bytes, readable_size
 from ..storage.ranks import this_rank
 from ..text.lines import sha256_of_lines
 from .extraction import Extraction, Unreadable, map_ahead
@@ -176,18 +176,6 @@ def measure(
         forward_seconds = (clock() - started) / len(pictures)
     reasons = [picture.reason for picture in loaded if isinstance(picture, Unreadable)]
     return Pace(len(loaded), load_seconds, forward_seconds, reasons)
-
-
-def readable_size(count: int) -> str:
-    """Bytes for a person.
-
-    >>> readable_size(999), readable_size(1536), readable_size(5 * 2**30)
-    ('999 bytes', '1.5 KiB', '5.0 GiB')
-    """
-    if count < 1024:
-        return f"{count} bytes"
-    power = min((count.bit_length() - 1) // 10, 5)
-    return f"{count / 1024**power:.1f} {'KMGTP'[power - 1]}iB"
 
 
 def readable_time(seconds: float) -> str:

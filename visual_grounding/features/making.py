@@ -12,10 +12,6 @@ from .store import FeatureStore
 _FLAGS = ("backbone", "pool", "grid")  # of `extract`, that a signature says as they are typed
 
 
-class OtherFeaturesError(InputError):
-    """Features that were made otherwise than those that something learned from; taken all the same where it is said."""
-
-
 def check_making(store: FeatureStore, learned_from: str, learner: str, apart_from: Sequence[str] = ()) -> None:
     """Refuse features that were made otherwise than those that something learned from.
 
@@ -26,7 +22,7 @@ def check_making(store: FeatureStore, learned_from: str, learner: str, apart_fro
         apart_from: fields of the signature that may differ.
 
     Raises:
-        OtherFeaturesError: they were made otherwise.
+        InputError: they were made otherwise.
     """
     if made_alike(learned_from, store.signature, apart_from):
         return
@@ -35,10 +31,12 @@ def check_making(store: FeatureStore, learned_from: str, learner: str, apart_fro
     names = [name for name in {**wanted, **found} if name not in apart_from and wanted.get(name) != found.get(name)]
     flags = [f"--{name} {wanted[name]}" for name in _FLAGS if wanted.get(name, "None") != "None"]
     differs = f"another {', '.join(names)}" if stage == found_stage else f"{found_stage} instead of {stage}"
-    raise OtherFeaturesError(
+    raise InputError(
         f"{store.folder} should hold features made as those that {learner} was trained on, but they were made "
         f"otherwise ({differs}): {store.signature} ≠ {learned_from}. Make them with: "
         + " ".join(["visual-grounding", stage, *flags, "… --out DIR"])
+        + " (or take these as they are, unchecked).",
+        "image_features_unchecked",
     )
 
 

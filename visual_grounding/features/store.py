@@ -5,7 +5,7 @@ Nothing here reads a whole store: opening costs the same for ten images and for 
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..text.lines import read_lines
 from .columns import COLUMNS, NAMES, Columns, check_values, unfit
 
 FEATURE_STORE = "feature-store"
+ARRAYS_DIGITS = 16  # of the digest of imported arrays, in a signature
 AGAIN = "Delete the store, and extract or import it again."
 
 
@@ -44,9 +45,9 @@ class FeatureStore:
         self.folder = Path(folder)
         counts = {"images": int, "regions": int, "size": int}
         meta = read_meta(self.folder, FEATURE_STORE, **counts, keys_sha256=str, signature=str)
-        self.signature: str = meta["signature"]
         self.keys_sha256: str = meta["keys_sha256"]
         self.plan: dict[str, Any] = meta.get("plan", {})
+        self.signature: str = name_arrays(meta["signature"], self.plan)
         self.digest: str = hashlib.sha256(json.dumps(self.plan, sort_keys=True).encode()).hexdigest()
         shape = (meta["images"], meta["regions"], meta["size"])
         self.features = open_array(self.folder / "features.npy", shape, "float16")
@@ -139,6 +140,18 @@ class FeatureStore:
                 )
         return features, ~features.any(axis=-1)
 
+    def column(self, name: str) -> np.ndarray:
+        """One of the optional columns, memory-mapped.
+
+        Shapes:
+            returns: (I, R, 4) for boxes, else (I, R)
+
+        Raises:
+            InputError: the store doesn't have it.
+        """
+        self._check_columns([name])
+        return self._columns[name]
+
     def gather_columns(self, ids: np.ndarray, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Look up what the optional columns say of images.
 
@@ -155,10 +168,7 @@ class FeatureStore:
             InputError: a column that the store doesn't have, a row outside the store, a value that the column can't
                 have, or a file cut short meanwhile.
         """
-        lacking = [name for name in names or () if name not in self.columns]
-        if lacking:
-            has = ", ".join(self.columns) or "features alone"
-            raise InputError(f"{self.folder} should have {', '.join(lacking)}, but has {has}.")
+        self._check_columns(names or ())
         found = {}
         for name in self.columns if names is None else names:
             values = self._rows(name, self._columns[name], ids)
@@ -168,6 +178,12 @@ class FeatureStore:
                 self._refuse(name, int(ids[bad.any(axis=-1)].flat[0]))
             found[name] = values
         return found
+
+    def _check_columns(self, names: Sequence[str]) -> None:
+        lacking = [name for name in names if name not in self.columns]
+        if lacking:
+            has = ", ".join(self.columns) or "features alone"
+            raise InputError(f"{self.folder} should have {', '.join(lacking)}, but has {has}.")
 
     def _rows(self, name: str, array: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """A copy of some rows of one array; those of −1 hold anything."""
@@ -202,3 +218,18 @@ class FeatureStore:
         """Rows of the wanted keys; a key that the store doesn't have is left out."""
         wanted = set(wanted)
         return {key: row for row, key in enumerate(self.keys()) if key in wanted}
+
+
+def name_arrays(signed: str, plan: Mapping[str, Any]) -> str:
+    """A signature that says of imported features which arrays they were.
+
+    Version 0.1.0 wrote none of it, so that any two imports seemed to be made alike; its plan knows.
+
+    >>> name_arrays("import|images:9|normalise:no|version:0.1.0", {"arrays": "32cc99e31f84d304ce3b79a5"})
+    'import|images:9|normalise:no|arrays:32cc99e31f84d304|version:0.1.0'
+    """
+    stage, *fields = signed.split("|")
+    said = {field.partition(":")[0] for field in fields}
+    if stage != "import" or said & {"arrays", "made_by"} or "arrays" not in plan or "version" not in said:
+        return signed
+    return "|".join([stage, *fields[:-1], f"arrays:{str(plan['arrays'])[:ARRAYS_DIGITS]}", fields[-1]])

@@ -8,20 +8,10 @@ import io
 import warnings
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 # Only these: for others Pillow would start programs (EPS runs Ghostscript).
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
-_UPRIGHT = {  # EXIF orientation -> what makes the picture stand upright
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-_EXIF_ORIENTATION = 0x0112
 # Pillow warns from here on and refuses at twice this size; here both are unreadable, so its warning says nothing new.
 MAX_PIXELS = 89_478_485
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -46,7 +36,7 @@ def decode(content: bytes) -> Image.Image:
             if image.width * image.height > MAX_PIXELS:
                 raise UnreadableImage(f"{image.width}x{image.height} pixels, more than {MAX_PIXELS} in all")
             image.load()
-            return _upright(_to_rgb(image), _orientation(image))
+            return _to_rgb(_upright(image))
     except UnreadableImage:
         raise
     except UnidentifiedImageError as error:
@@ -70,12 +60,10 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _orientation(image: Image.Image) -> int:
+def _upright(image: Image.Image) -> Image.Image:
     try:
-        return int(image.getexif().get(_EXIF_ORIENTATION, 1))
+        image.getexif()  # Pillow remembers it, and
+        image.info.pop("exif", None)  # doesn't write it anew without the orientation, which fails where a tag is odd
+        return ImageOps.exif_transpose(image)
     except Exception:  # broken EXIF in a sound picture: it is shown as it lies
-        return 1
-
-
-def _upright(image: Image.Image, orientation: int) -> Image.Image:
-    return image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
+        return image

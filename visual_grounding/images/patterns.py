@@ -1,4 +1,4 @@
-"""Sets of files given as one word: a brace pattern `train-{0000..0099}.tar`, a glob `shards/*.tar`, or their folder."""
+"""Sets of files given as one word: a brace pattern `train-{0000..0099}.tar`, a glob `tars/*.tar`, or their folder."""
 
 import glob
 import itertools
@@ -20,12 +20,12 @@ _RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})")
 
 
 def kind_of(path: Path) -> str | None:
-    """What kind of shard a name promises: "tar", "parquet", or None."""
+    """What kind of container a name promises: "tar", "parquet", or None."""
     return next((kind for kind, pattern in _KINDS.items() if pattern.search(path.name)), None)
 
 
-def shards_in(folder: Path) -> tuple[str, list[Path]] | None:
-    """The kind and the files of a folder that holds only shards of one kind, hidden files apart; None for any other.
+def containers_in(folder: Path) -> tuple[str, list[Path]] | None:
+    """Kind and files of a folder that holds only containers of one kind, hidden files apart; None for any other.
 
     Raises:
         InputError: the folder can't be read.
@@ -51,11 +51,11 @@ def is_pattern(source: str) -> bool:
     return glob.has_magic(source) or "{" in source
 
 
-def shards_of_pattern(pattern: str) -> tuple[str, list[Path]]:
+def containers_of_pattern(pattern: str) -> tuple[str, list[Path]]:
     """The kind and the files of a pattern: in the order that braces say, what a glob finds sorted.
 
     Raises:
-        InputError: it fits nothing, a file that it names doesn't exist, or the files are no shards of one kind.
+        InputError: it fits nothing, a file that it names doesn't exist, or the files are no containers of one kind.
     """
     paths: list[Path] = []
     for name in expand_braces(pattern):

@@ -16,8 +16,9 @@ from ..errors import InputError
 from .decoding import MAX_PIXELS, UnreadableImage, decode
 from .files import images_below, listed_images
 from .keys import SUFFIXES, check_keys
-from .patterns import PARQUET, TAR, is_pattern, kind_of, shards_in, shards_of_pattern
-from .tars import images_of_shards, images_of_tar
+from .patterns import PARQUET, TAR, containers_in, containers_of_pattern, is_pattern, kind_of
+from .several import SeveralSources
+from .tars import images_of_tar, images_of_webdataset
 from .zips import ZippedImages
 
 __all__ = [
@@ -56,8 +57,10 @@ class ImageSource(Protocol):
         ...
 
 
-def open_images(source: str | Path, image_column: str | None = None, key_column: str | None = None) -> ImageSource:
-    """Find the images of a folder, tar, zip, list, of webdataset shards, or of parquet files.
+def open_images(
+    source: str | Path | Sequence[str | Path], image_column: str | None = None, key_column: str | None = None
+) -> ImageSource:
+    """Find the images of a folder, tar, zip, list, of webdataset tars, or of parquet files; several sources add up.
 
     A folder is searched with its sub-folders; key = path relative to it. A tar's or zip's keys are its member names.
     All are sorted by key, and only names with an image suffix that aren't hidden count. A list (.txt) has one path a
@@ -73,10 +76,19 @@ def open_images(source: str | Path, image_column: str | None = None, key_column:
 
     Raises:
         InputError: there is no such source, it holds no image, two images share a key, or a key doesn't fit on a line.
+        ValueError: no source at all.
     """
-    path = Path(source)
+    if not isinstance(source, str | Path) and not source:
+        raise ValueError("there must be a source at least")
+    if isinstance(source, str | Path):
+        return _open_one(Path(source), image_column, key_column)
+    opened = {name: _open_one(Path(name), image_column, key_column) for name in dict.fromkeys(map(str, source))}
+    return SeveralSources(opened) if len(opened) > 1 else next(iter(opened.values()))
+
+
+def _open_one(path: Path, image_column: str | None, key_column: str | None) -> ImageSource:
     images: ImageSource
-    kind, paths, root = _shards(path)
+    kind, paths, root = _containers(path)
     if kind == PARQUET:
         from .parquet import ParquetImages  # pyarrow takes a while to load
 
@@ -86,7 +98,7 @@ def open_images(source: str | Path, image_column: str | None = None, key_column:
             if column is not None:
                 raise InputError(f"{flag} {column} is for parquet, but {path} isn't.")
         if kind == TAR:
-            images = images_of_shards(paths)
+            images = images_of_webdataset(paths)
         elif path.is_dir():
             images = images_below(path)
         elif path.suffix.lower() == ".txt":
@@ -101,17 +113,17 @@ def open_images(source: str | Path, image_column: str | None = None, key_column:
     return images
 
 
-def _shards(path: Path) -> tuple[str | None, list[Path], Path]:
-    """Kind and files of a set of shards, and the folder that they are in; kind None for any other source."""
+def _containers(path: Path) -> tuple[str | None, list[Path], Path]:
+    """Kind and files of a set of tars or parquet files, and the folder they are in; kind None for any other source."""
     if os.path.isdir(path):  # pathlib's own raise where a long pattern is no name that a file could have
-        found = shards_in(path)
+        found = containers_in(path)
         return (*found, path) if found else (None, [], path)
     if os.path.exists(path):
         return (PARQUET if kind_of(path) == PARQUET else None), [path], path.parent
     if not is_pattern(str(path)):
         raise InputError(f"{path} should be {SOURCES}, but doesn't exist.")
-    kind, paths = shards_of_pattern(str(path))
-    return kind, paths, Path(os.path.commonpath([shard.parent for shard in paths]))
+    kind, paths = containers_of_pattern(str(path))
+    return kind, paths, Path(os.path.commonpath([path.parent for path in paths]))
 
 
 def _nothing_in(path: Path, kind: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Images in uncompressed tars, read by their offset: one tar, or the shards of a webdataset.
+"""Images in uncompressed tars, read by their offset: one tar, or those of a webdataset.
 
 Only the headers are read to make the index, once and in a stream. Nothing is unpacked.
 """
@@ -35,7 +35,7 @@ class TarredImages:
         self.digest = digest_of((member.name, member.size) for member in members)
 
     def read(self, row: int) -> bytes:
-        """The bytes of one member. A thread opens the tar for itself: a set of shards has more than may be open.
+        """The bytes of one member. A thread opens the tar for itself: a webdataset has more of them than may be open.
 
         Raises:
             InputError: the tar is gone; that isn't one unreadable image but all of them.
@@ -61,7 +61,7 @@ def images_of_tar(path: Path) -> TarredImages:
     return TarredImages([path], sorted(_image_members(path, 0)))
 
 
-def images_of_shards(paths: Sequence[Path]) -> TarredImages:
+def images_of_webdataset(paths: Sequence[Path]) -> TarredImages:
     """The images of a webdataset, one a sample: files with the same path up to the first dot of their basename.
 
     The first image of a sample counts, so `7.jpg` and not `7.mask.png` behind it. Key = its name.
@@ -79,7 +79,7 @@ def images_of_shards(paths: Sequence[Path]) -> TarredImages:
             if twice or member.name in origin:
                 other = path if twice else paths[origin[member.name]]
                 raise InputError(
-                    f"Image names should be unique in all {len(paths)} shards, but {member.name!r} is in {other} "
+                    f"Image names should be unique in all {len(paths)} tars, but {member.name!r} is in {other} "
                     f"and {'again there' if twice else f'in {path}'}."
                 )
         origin.update((member.name, number) for member in samples.values())

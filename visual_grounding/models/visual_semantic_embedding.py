@@ -73,6 +73,7 @@ class VisualSemanticEmbeddingModel(StrictLoading, BaseFairseqModel):
     ) -> None:
         super().__init__()
         self.embedding = embedding
+        # Last: fairseq's optimizer for --fp16 misplaces the gradients of whatever comes behind a frozen weight.
         self.image_network = image_network
         self.freeze_epochs = freeze_epochs
 

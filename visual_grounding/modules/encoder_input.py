@@ -24,6 +24,9 @@ class EncoderInput(nn.Module):
         symbols: of the dictionary that the text was binarised with (`Dictionary.symbols`).
         place: that dictionary's file, for messages.
 
+    Attributes:
+        max_positions: the longest row of fairseq's that the encoder has positions for, its `</s>` included.
+
     Shapes:
         tokens: (B, T) fairseq's numbers, each row with one `</s>` at its end
         returns: (B, T') the tokenizer's numbers; (B, T') padding mask, on the right
@@ -44,6 +47,7 @@ class EncoderInput(nn.Module):
                 f"{[bridge.symbols[number] for number in bridge.closing]}. Take another pretrained model."
             )
         self.name = bridge.name
+        self.max_positions = bridge.max_pieces + 1
         self.closes = bool(bridge.closing)
         padding_words = [NONE] * (len(symbols) - len(bridge))
         ids = torch.tensor([*bridge.tokenizer_ids.tolist(), *padding_words])

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from .sentence_encoders import BagSentenceEncoder, PretrainedSentenceEncoder, SRUSentenceEncoder
 from .standardisation import BatchStandardisation
-from .weldon_pooling import weldon_pool
+from .weldon_pooling import FULL_FROM, FULL_FROM_BEFORE, weldon_pool
 
 WORD_ENCODERS = ("sru", "bag")
 PRETRAINED = "pretrained"
@@ -107,18 +107,23 @@ class ImageTower(nn.Module):
         one region:       W dropout(x)
         several regions:  W dropout(weldon(A x_1, …, A x_R))
 
-    A is the reference's 1×1 convolution, W its projection.
+    A is the reference's 1×1 convolution, W its projection. From how many regions on Weldon pooling takes its full
+    number goes along with the weights: what was trained by one rule isn't used by another.
 
     Shapes:
         features: (B, R, F);  padding_mask: (B, R), True = absent
         returns: (B, D)
     """
 
+    full_from: Tensor
+
     def __init__(self, config: JointEmbeddingConfig) -> None:
         super().__init__()
         several = config.image_pooling == "weldon"
         size = config.joint_size if several else config.image_feature_size
         self.regions = nn.Linear(config.image_feature_size, size) if several else None
+        if several:
+            self.register_buffer("full_from", torch.tensor(FULL_FROM))
         self.standardise = BatchStandardisation(size) if config.joint_batch_norm else None
         self.projection = build_projection(size, config.joint_size)
         self.dropout = config.image_dropout
@@ -130,10 +135,23 @@ class ImageTower(nn.Module):
             features: (B, R, F);  padding_mask: (B, R)
             returns: (B, D)
         """
-        pooled = features[:, 0] if self.regions is None else weldon_pool(self.regions(features), padding_mask)
+        if self.regions is None:
+            pooled = features[:, 0]
+        else:
+            pooled = weldon_pool(self.regions(features), padding_mask, self.full_from)
         if self.standardise is not None:
             pooled = self.standardise(pooled, ~padding_mask.all(dim=1))
         return self.projection(functional.dropout(pooled, self.dropout, self.training))
+
+    def upgrade_state_dict_named(self, state: dict[str, Tensor], name: str) -> None:
+        """Say the rule of weights that don't; fairseq and `load_strictly` call this before they load.
+
+        Args:
+            state: weights, changed in place.
+            name: of this module in them.
+        """
+        if self.regions is not None and f"{name}.regions.weight" in state:
+            state.setdefault(f"{name}.full_from", torch.tensor(FULL_FROM_BEFORE))
 
 
 class JointEmbedding(nn.Module):

@@ -15,6 +15,7 @@ from ..errors import InputError, first_line
 from ..features.backbones.dual_encoder_towers import FAMILIES
 from ..storage.signature import signature
 from ..storage.weights import load_strictly, read_weights
+from ..text.pretrained_tokenizer import load_tokenizer
 from .retriever import Retriever
 from .retriever_folder import TEXT_ENCODER, WEIGHTS, Description, write_retriever, write_weights
 
@@ -92,7 +93,7 @@ class DualEncoderRetriever(Retriever):
                     raise ValueError(f"its config.json has {getattr(config, field.name)!r:.80} as {field.name}")
             text_class = getattr(transformers, FAMILIES[config.dual_encoder].text_tower)
             text = text_class(text_class.config_class.from_pretrained(str(folder / TEXT_ENCODER)))
-            tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder / TEXT_ENCODER), trust_remote_code=False)
+            tokenizer = load_tokenizer(str(folder / TEXT_ENCODER))
         except Exception as error:  # broken files of a configuration or a tokenizer fail in many ways
             raise InputError(
                 f"{folder} should hold a whole dual encoder, but doesn't: {first_line(error)}. {_AGAIN}"

@@ -70,13 +70,15 @@ def _build(
     if data is None:
         raise InputError(
             f"the data folder that {checkpoint} was trained on is needed, too: the words of text encoder "
-            f"{text_encoder!r} are in its {DICTIONARY}. Give it with: --data DIR"
+            f"{text_encoder!r} are in its {DICTIONARY}.",
+            "data",
         )
     vocabulary = Vocabulary.load(data / DICTIONARY)
     if len(vocabulary) != config.vocabulary_size:
         raise InputError(
             f"{data / DICTIONARY} should have the {config.vocabulary_size} words and symbols of {checkpoint}, but has "
-            f"{len(vocabulary)}. Give the data folder that it was trained on."
+            f"{len(vocabulary)}. Give the data folder that it was trained on.",
+            "data",
         )
     return JointEmbedding(config), WordTokenizer(vocabulary)
 

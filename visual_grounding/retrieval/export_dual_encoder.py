@@ -8,12 +8,12 @@ from ..features.backbones.dual_encoder_towers import (
     FAMILIES,
     PREFIX,
     load_image_tower,
-    load_pretrained_part,
     load_tower,
     read_config,
 )
 from ..storage.signature import signature
 from ..storage.weights import sha256_of_state
+from ..text.pretrained_tokenizer import check_vocabulary, load_tokenizer
 from .dual_encoder import DualEncoderConfig, save_dual_encoder
 from .export import Exported
 
@@ -28,8 +28,6 @@ def export_dual_encoder(source: str, folder: Path) -> Exported:
     Raises:
         InputError: nothing loads from `source`, it is no dual encoder, or the folder can't be written.
     """
-    from transformers import AutoTokenizer
-
     source = source.removeprefix(PREFIX)
     family, whole = read_config(source)
     images = load_image_tower(PREFIX + source, None, None, 0)
@@ -38,23 +36,14 @@ def export_dual_encoder(source: str, folder: Path) -> Exported:
             f"{source} should hold both towers of a dual encoder, but its config.json says {whole.model_type}."
         )
     text = load_tower(FAMILIES[family].text_tower, source).eval()
-    tokenizer = load_pretrained_part(AutoTokenizer, source, "its tokenizer")
-    _check_vocabulary(tokenizer, whole.text_config.vocab_size, source)
+    tokenizer = load_tokenizer(source)
+    check_vocabulary(len(tokenizer), whole.text_config.vocab_size, source)
     config = _describe(family, whole.text_config, tokenizer, images.weights)
     digests = {"text": sha256_of_state(text)[:8], "images": images.weights[len("sha256-") :][:8]}
     made = signature("retriever", dual_encoder=family, **digests)
     save_dual_encoder(folder, config, text, tokenizer, made)
     sizes = f"joint size {config.joint_size}, sentences of up to {config.max_tokens} tokens"
     return Exported(f"{family} text tower, {sizes}", made, True)
-
-
-def _check_vocabulary(tokenizer: Any, expected: int, source: str) -> None:
-    """Where its files are missing, transformers may make a tokenizer that knows nothing."""
-    if not 0.9 * expected <= len(tokenizer) <= expected:  # some models embed a few pieces more than there are
-        raise InputError(
-            f"{source} should have a tokenizer of the {expected} pieces that its text tower embeds, but its tokenizer "
-            f"has {len(tokenizer)}. Copy the tokenizer's files too (tokenizer.json, or vocab.json and merges.txt)."
-        )
 
 
 def _describe(family: str, text: Any, tokenizer: Any, image_weights: str) -> DualEncoderConfig:

@@ -70,8 +70,8 @@ def retrieval_ranks(
         best = similarity.masked_fill(~own, float("-inf")).amax(dim=1, keepdim=True)
         first_best = (own & (similarity == best)).int().argmax(dim=1)  # argmax gives the first: the lower row
         image_ranks.append(ranks_of_answers(similarity, first_best))
-    nothing = torch.zeros(0, dtype=torch.long)
-    return torch.cat([nothing, *text_ranks]).numpy(), torch.cat([nothing, *image_ranks]).numpy()
+    nothing = torch.zeros(0, dtype=torch.long, device=text.device)
+    return torch.cat([nothing, *text_ranks]).cpu().numpy(), torch.cat([nothing, *image_ranks]).cpu().numpy()
 
 
 def _similarity(queries: Tensor, candidates: Tensor) -> Tensor:

@@ -174,8 +174,7 @@ class Retriever(ABC):
             features_unchecked: take features of another making, as long as they have the right size.
 
         Raises:
-            InputError: pixels instead of features or the other way round, or images of another size.
-            OtherFeaturesError: features of another making.
+            InputError: pixels instead of features or the other way round, another size, or features of another making.
         """
         self._check_form(isinstance(store, PixelSource))
         if isinstance(store, PixelSource):
@@ -195,8 +194,7 @@ class Retriever(ABC):
             features_unchecked: take features of another making, as long as they have the right size.
 
         Raises:
-            InputError: it can't look at regions at all, or theirs have another size.
-            OtherFeaturesError: they are features of another network.
+            InputError: it can't look at regions at all, theirs have another size, or are of another network.
         """
         if not self.has_cells:
             raise self._without_cells()
@@ -210,7 +208,7 @@ class Retriever(ABC):
         """Refuse features that were made otherwise than those that it learned from; without a memory it takes all.
 
         Raises:
-            OtherFeaturesError: they were.
+            InputError: they were.
         """
         if self.image_features is not None:
             check_making(store, self.image_features, f"retriever {self.folder}", self.features_may_differ_in)
@@ -288,12 +286,11 @@ class Retriever(ABC):
 
     def _check_form(self, pixels: bool) -> None:
         if pixels != self.takes_pixels:
-            raise InputError(
-                f"retriever {self.folder} was trained on features, so give the features of the images, not the images."
-                if pixels
-                else f"retriever {self.folder} was trained with its image network, so give the images themselves, not "
-                "their features."
-            )
+            if self.takes_pixels:
+                needs, flag = "with its image network, so it needs the images themselves, not their features", "images"
+            else:
+                needs, flag = "on features, so it needs the features of the images, not the images", "image_features"
+            raise InputError(f"retriever {self.folder} was trained {needs}.", flag)
 
     def _check_size(self, regions: int, size: int) -> None:
         if size != self.image_feature_size or (regions > 1) != self.several_regions:

@@ -113,14 +113,8 @@ def write_retriever(
     beside, older = (place.with_name(place.name + suffix) for suffix in (".partial", ".replaced"))
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        if older.exists() and not place.exists():  # killed between the two renames below
-            older.rename(place)
+        _restore(place, older)
         others = _others(place, names)
-        if others and not _is_retriever(place):
-            raise InputError(
-                f"{folder} should be a new folder or that of a retriever, but it holds {len(others)} other things, "
-                f"such as {min(others)}. Choose another place."
-            )
         for left in (beside, older):
             if left.exists():
                 shutil.rmtree(left)
@@ -130,26 +124,48 @@ def write_retriever(
         write_files(beside)
         write_json(beside / CONFIG, {"format": RETRIEVER, "version": VERSION, **asdict(description)})
         _flush(beside)
-        if place.exists() and any(place.iterdir()):
+        if place.exists():
             place.rename(older)
         beside.rename(place)
         sync_folder(place.parent)
-        if older.exists():
-            shutil.rmtree(older)
     except OSError as error:
         raise InputError(f"{folder} can't be written: {error.strerror or error}.") from error
+    finally:
+        _restore(place, older)
+        for left in (beside, older):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _restore(place: Path, older: Path) -> None:
+    """Put the older retriever back where it was moved aside and none came in its place."""
+    if older.exists() and not place.exists():
+        older.rename(place)
 
 
 def _others(folder: Path, names: Iterable[str]) -> set[str]:
-    return {path.name for path in folder.iterdir()} - set(names) if folder.exists() else set()
+    """What lies in a retriever's folder beside it.
 
-
-def _is_retriever(folder: Path) -> bool:
+    Raises:
+        InputError: the folder holds other things, and no retriever.
+    """
+    if not folder.exists():
+        return set()
+    found = {path.name for path in folder.iterdir()}
+    others = found - set(names)
     try:
-        read_description(folder)
-    except InputError:
-        return False
-    return True
+        said = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        if isinstance(said, dict) and said.get("format") == RETRIEVER:
+            return others
+        others = found  # another program's
+    except (OSError, ValueError, RecursionError):
+        pass
+    if others:
+        raise InputError(
+            f"{folder} should be a new folder or that of a retriever, but it holds {len(others)} other things, such as "
+            f"{min(others)}. Choose another place.",
+            "out",
+        )
+    return others
 
 
 def _flush(folder: Path) -> None:

@@ -105,6 +105,9 @@ def load_strictly(
 ) -> None:
     """Put a state_dict into a network; all of it must fit.
 
+    Modules that weights were saved from before something was added to them bring these up to date first, by a method
+    with fairseq's name and arguments: `upgrade_state_dict_named(state, name_of_the_module)`.
+
     Args:
         model, state, origin, owner, remedy: as `check_weights_fit`.
         assign: take the tensors themselves instead of copying their numbers.
@@ -112,6 +115,10 @@ def load_strictly(
     Raises:
         InputError: as `check_weights_fit`.
     """
+    state = dict(state)
+    for name, module in model.named_modules():
+        if hasattr(module, "upgrade_state_dict_named"):
+            module.upgrade_state_dict_named(state, name)
     own = model.state_dict()
     check_weights_fit(own, state, origin, owner, remedy)
     model.load_state_dict(state, strict=own.keys() == state.keys(), assign=assign)

@@ -4,7 +4,7 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 
 # Tokenizers that know no limit say 1e30.
 _NO_LIMIT = 1_000_000
@@ -31,8 +31,7 @@ def load_pretrained(auto_class: Any, name: str, wanted: str = TEXT_ENCODER, **op
         # Without trust_remote_code=False transformers would ask on the terminal whether to run a folder's own code.
         return auto_class.from_pretrained(name, trust_remote_code=False, **options)
     except Exception as error:  # a broken configuration or tokenizer file fails in many ways
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{wanted.format(name)}, but loading failed: {reason}") from error
+        raise InputError(f"{wanted.format(name)}, but loading failed: {first_line(error)}") from error
 
 
 def load_tokenizer(name: str, wanted: str = TOKENIZER) -> Any:

@@ -1,0 +1,188 @@
+"""prepare captions, prepare pieces: what they write, say and refuse; `prepare` alone is captions."""
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_tokenizers import make_tokenizer
+
+from visual_grounding.cli.main import VERBS, main
+from visual_grounding.text.tokenizer_bridge import TokenizerBridge
+
+CAPTIONS = "a.jpg\tA dog.\na.jpg\ta Dog runs\nb.jpg\ttwo cats.\n"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    status = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return status, captured.out, "".join(line for line in captured.err.splitlines(True) if "lines/s" not in line)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_captions_are_what_prepare_makes_without_a_word(tmp_path, capsys):
+    (tmp_path / "c.tsv").write_text(CAPTIONS)
+    flags = ["--train", tmp_path / "c.tsv", "--valid", tmp_path / "c.tsv", "--test", tmp_path / "c.tsv"]
+    said = [run(capsys, *verb, *flags, "--out", tmp_path / verb[-1]) for verb in (["prepare"], ["prepare", "captions"])]
+    assert said[0] == said[1] and said[0][0] == 0
+    made = contents(tmp_path / "prepare")
+    assert made == contents(tmp_path / "captions")
+    digests = {name: hashlib.sha256(text).hexdigest()[:16] for name, text in made.items()}
+    tables = dict.fromkeys(("train.tsv", "valid.tsv", "test.tsv"), "d608fa232511a035")
+    assert digests == {"dict.txt": "6d98d435340341ee", **tables}  # as version 0.1.0 wrote them
+
+
+def test_every_preparation_is_found_in_help(capsys):
+    preparations = [verb.partition(" ")[2] for verb in VERBS if verb.startswith("prepare ")]
+    assert preparations == ["captions", "pieces"]
+    with pytest.raises(SystemExit, match="0"):
+        main(["prepare", "--help"])
+    page = capsys.readouterr().out
+    assert all(f"\n  {name} " in page for name in preparations)
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["--train", "c", "--valid", "c", "--out", "o", "pieces"]])
+def test_a_word_that_names_no_preparation_is_refused(capsys, arguments):
+    with pytest.raises(SystemExit, match="2"):
+        main(["prepare", *arguments])
+    error = capsys.readouterr().err
+    wrong = next(word for word in arguments if word in ("nonsense", "pieces"))
+    assert f"should be captions or pieces, and the first word after `prepare`, but is '{wrong}'" in error
+
+
+@pytest.fixture
+def tokenizer(tmp_path) -> Path:
+    return make_tokenizer(tmp_path / "tokenizer", "wordpiece")
+
+
+def test_pieces_and_their_dictionary_are_written_line_by_line(tmp_path, capsys, tokenizer):
+    (tmp_path / "train.en").write_bytes("\ufeffA Dog runs.\n\nthe\u00a0u\u0308\r\nlast dog 狗".encode())
+    (tmp_path / "train.de").write_text("a\n" * 2500)
+    flags = ["--tokenizer", tokenizer, "--text", tmp_path / "train.en", "--text", tmp_path / "train.de"]
+    made = []
+    for _ in range(2):  # again: the same bytes
+        status, out, error = run(capsys, "prepare", "pieces", *flags, "--out", tmp_path / "pieces")
+        assert (status, error) == (0, "")
+        made.append(contents(tmp_path / "pieces"))
+    assert made[0] == made[1]
+    assert list(made[0]) == ["dict.txt", "meta.json", "train.de", "train.en"]
+    assert made[0]["train.en"].decode() == "a dog run ##s .\n\nt ##h ##e u\nl ##a ##s ##t dog <unk>\n"
+    assert made[0]["train.de"] == b"a\n" * 2500
+    bridge = TokenizerBridge(str(tokenizer))
+    assert made[0]["dict.txt"].decode() == "".join(f"{line}\n" for line in bridge.dictionary_lines())
+    signature = f"pieces|tokenizer:{bridge.sha256[:8]}|cut:no|version:"
+    assert out.startswith("train.en: 4 lines, 15 pieces, 1 of them unknown\ntrain.de: 2500 lines, 2500 pieces, 0 of")
+    assert f"\ndict.txt: {len(bridge)} symbols, fairseq's own included\n{signature}" in out
+    meta = json.loads(made[0]["meta.json"])
+    text = "A Dog runs.\n\nthe\u00a0u\u0308\nlast dog 狗\n"
+    assert meta["files"]["train.en"] == {
+        "lines": 4, "pieces": 15, "text_sha256": hashlib.sha256(text.encode()).hexdigest()
+    }  # fmt: skip
+    assert meta["tokenizer_sha256"] == bridge.sha256 and meta["signature"].startswith(signature)
+    assert (meta["format"], meta["version"]) == ("pieces", 1)
+
+
+def test_long_lines_are_cut_only_when_asked_and_counted(tmp_path, capsys, tokenizer):
+    from transformers import BertConfig
+
+    BertConfig(max_position_embeddings=5).save_pretrained(tokenizer)  # three pieces between [CLS] and [SEP]
+    (tmp_path / "t").write_text("a a a\na a a a\na a a a a a\n")
+    flags = ["prepare", "pieces", "--tokenizer", tokenizer, "--text", tmp_path / "t", "--out", tmp_path / "out"]
+    status, out, error = run(capsys, *flags)
+    assert status == 0 and (tmp_path / "out/t").read_text() == "a a a\na a a a\na a a a a a\n"
+    assert error == (
+        "warning: 2 of 3 lines (66.7%) have more pieces than the 3 that the model has positions for; the longest has "
+        "6. Where it reads whole lines, cut them with --max-pieces 3.\n"
+    )
+    status, out, error = run(capsys, *flags, "--max-pieces", 4)
+    assert (tmp_path / "out/t").read_text() == "a a a\na a a a\na a a a\n" and "t: 3 lines, 11 pieces" in out
+    assert error.startswith(
+        "warning: 1 of 3 lines (33.3%) were cut after 4 pieces; the longest had 6.\nwarning: 2 of 3"
+    )
+    status, out, error = run(capsys, *flags, "--max-pieces", 3)
+    assert error == "warning: 2 of 3 lines (66.7%) were cut after 3 pieces; the longest had 6.\n" and "|cut:3|" in out
+
+
+def test_text_that_names_the_tokenizers_own_symbols_is_counted(tmp_path, capsys, tokenizer):
+    (tmp_path / "t").write_text("a [SEP] dog\n[PAD]\n[MASK] a\n[CLS]\na\n")
+    status, _, error = run(
+        capsys, "prepare", "pieces", "--tokenizer", tokenizer, "--text", tmp_path / "t", "--out", tmp_path / "out"
+    )
+    assert status == 0 and (tmp_path / "out/t").read_text() == "a </s> dog\n<pad>\n<mask> a\n<s>\na\n"
+    assert error == (
+        "warning: 3 of 5 lines (60.0%) name the tokenizer's own first, last or padding symbol, and are read as if it "
+        "stood there.\n"
+    )
+
+
+def test_empty_text_is_an_empty_file(tmp_path, capsys, tokenizer):
+    (tmp_path / "t").write_text("")
+    flags = ["--tokenizer", tokenizer, "--text", tmp_path / "t", "--out", tmp_path / "out"]
+    status, out, error = run(capsys, "prepare", "pieces", *flags)
+    assert (status, error) == (0, "") and "t: 0 lines, 0 pieces" in out and (tmp_path / "out/t").read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("texts", "flags", "message"),
+    [
+        (["a/t", "b/t"], [], "files of --text should have names of their own, .* but .*a/t and .*b/t have the same"),
+        (["a/dict.txt"], [], "a/dict.txt should be called otherwise: .*out/dict.txt has a meaning of its own"),
+        (["a/meta.json"], [], "a/meta.json should be called otherwise: .*out/meta.json has a meaning of its own"),
+        (["out/t"], [], "out should be another folder than that of .*out/t, which would be overwritten"),
+        (["a/t"], ["--max-pieces", 0], "--max-pieces should be at least 1, but is 0"),
+        (["a/none"], [], "a/none can't be read: No such file"),
+        (["a/t"], ["--tokenizer", "/nowhere"], "tokenizer '/nowhere' should be a folder with a pretrained model, or"),
+        (["a/t", "a/latin"], [], "a/latin should be UTF-8, but line 2 has byte 0xe4 at column 2"),
+    ],
+)
+def test_prepare_pieces_refuses(tmp_path, capsys, tokenizer, texts, flags, message):
+    for name in ("a/t", "b/t", "a/dict.txt", "a/meta.json", "out/t"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("a\n")
+    (tmp_path / "a/latin").write_bytes(b"a\nb\xe4\n")
+    before = contents(tmp_path / "out")
+    command = ["--tokenizer", tokenizer, "--text", *(tmp_path / name for name in texts), "--out", tmp_path / "out"]
+    status, _, error = run(capsys, "prepare", "pieces", *command, *flags)
+    assert status == 2 and error.count("\n") == 1
+    assert re.search(message, error), error
+    assert contents(tmp_path / "out") == before
+
+
+KILLED = """
+import os, signal, sys
+import visual_grounding.text.piece_files as piece_files
+from visual_grounding.cli.main import main
+
+cut_lines = piece_files.PieceFile.cut_lines
+def kill(self, *arguments):
+    for number, line in enumerate(cut_lines(self, *arguments)):
+        if number == 1500:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield line
+piece_files.PieceFile.cut_lines = kill
+main(sys.argv[1:])
+"""
+
+
+def test_killed_between_lines_it_leaves_no_dictionary_and_a_rerun_completes_it(tmp_path, capsys, tokenizer):
+    (tmp_path / "t").write_text("a\n" * 2000)
+    flags = ["prepare", "pieces", "--tokenizer", tokenizer, "--text", tmp_path / "t", "--out"]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *map(str, flags), tmp_path / "out"], capture_output=True)
+    assert killed.returncode == -9, killed.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["t.tmp"]
+    assert run(capsys, *flags, tmp_path / "out")[0] == run(capsys, *flags, tmp_path / "whole")[0] == 0
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_prepare_pieces_needs_no_fairseq(tmp_path, tokenizer):
+    (tmp_path / "t").write_text("a dog\n")
+    flags = ["prepare", "pieces", "--tokenizer", tokenizer, "--text", tmp_path / "t", "--out", tmp_path / "out"]
+    script = "import sys; sys.modules['fairseq'] = None\nfrom visual_grounding.cli.main import main\nmain(sys.argv[1:])"
+    done = subprocess.run([sys.executable, "-c", script, *map(str, flags)], capture_output=True, text=True)
+    assert done.returncode == 0 and (tmp_path / "out/t").read_text() == "a dog\n", done.stderr

@@ -1,0 +1,467 @@
+"""One small run of everything that computes with tensors, in any precision, on whatever device is the default.
+
+Each is made where it runs (`torch.device("cuda")` decides where), from fixed numbers, so that a run on the CPU in
+float32 says what one in half precision should give. What a run reaches is recorded by `recording.py`: a module, a
+criterion or a function that none reaches fails `test_coverage.py`.
+"""
+
+from argparse import Namespace
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+from torchvision.models import get_model
+from transformers import (
+    CLIPVisionConfig,
+    CLIPVisionModelWithProjection,
+    SiglipVisionConfig,
+    SiglipVisionModel,
+)
+
+from visual_grounding.analysis import heat_map
+from visual_grounding.criterions.hardest_negative_triplet import HardestNegativeTripletCriterion
+from visual_grounding.features.backbones import Preprocessing
+from visual_grounding.features.backbones.dual_encoder_towers import FAMILIES
+from visual_grounding.features.backbones.dual_encoder_towers import _Embedding as TowerEmbedding
+from visual_grounding.features.backbones.dual_encoder_towers import _PatchMap as PatchMap
+from visual_grounding.features.backbones.timm_networks import _Map as TimmMap
+from visual_grounding.features.backbones.timm_networks import _Own as TimmOwn
+from visual_grounding.features.backbones.torchvision_networks import without_head
+from visual_grounding.features.backbones.weights import Scaled
+from visual_grounding.features.image_network import ImageNetwork
+from visual_grounding.features.scattering import ScatteringNetwork
+from visual_grounding.models.visual_semantic_embedding import VisualSemanticEmbeddingModel
+from visual_grounding.modules.encoder_input import EncoderInput
+from visual_grounding.modules.gated_fusion import GatedFusion
+from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
+from visual_grounding.modules.matching_losses import hardest_negative_triplet_loss
+from visual_grounding.modules.selective_attention import SelectiveAttention
+from visual_grounding.modules.sru import SRU
+from visual_grounding.modules.standardisation import BatchStandardisation
+from visual_grounding.modules.visual_attention import ImageProjection, VisualAttention
+from visual_grounding.modules.weldon_pooling import weldon_pool
+from visual_grounding.retrieval import search
+from visual_grounding.retrieval.recall import recall_summary
+
+Run = Callable[[torch.dtype], Any]
+FORWARDS: dict[str, Run] = {}
+
+
+def forward(run: Run) -> Run:
+    """Register a run under its name."""
+    FORWARDS[run.__name__] = run
+    return run
+
+
+def made(module: nn.Module, dtype: torch.dtype) -> Any:
+    """A module in evaluation mode, in a precision, with weights that are neither 0 nor 1 nor drawn by a device."""
+    generator = torch.Generator().manual_seed(3)
+    known: dict[int, nn.Parameter] = {}  # a weight may stand in two places
+    kept = []
+    for child in module.modules():
+        for weight in child.parameters(recurse=False):
+            drawn = torch.randn(weight.shape, generator=generator, device="cpu") * 0.2
+            known.setdefault(id(weight), nn.Parameter(drawn.to(weight.device, dtype)))
+        weights = {name: weight if weight is None else known[id(weight)] for name, weight in child._parameters.items()}
+        kept.append((child, weights))
+        child._parameters = {}
+    module.to(dtype)  # buffers, by whatever rule their modules have; a fake weight couldn't be changed in its place
+    for child, weights in kept:
+        child._parameters = weights
+    return module.eval()
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    """Normal numbers on the default device, the same on all."""
+    drawn = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), device="cpu")
+    return drawn.to(torch.get_default_device(), dtype)
+
+
+def absent(*rows: list[int]) -> Tensor:
+    """A mask on the default device."""
+    return torch.tensor(rows, dtype=torch.bool)
+
+
+# --- fusion: T = 4, B = 3, N = 2, R = 2, D = 8 -------------------------------------------------------------------
+
+
+IMAGES_ABSENT = [[0, 0, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1]]
+
+
+@forward
+def gated_fusion(dtype: torch.dtype) -> Any:
+    """Both gates, with and without images."""
+    text, images, mask = numbers(4, 3, 8, dtype=dtype), numbers(3, 4, 8, dtype=dtype, seed=1), absent(*IMAGES_ABSENT)
+    adds, mixes = made(GatedFusion(8), dtype), made(GatedFusion(8, interpolate=True), dtype)
+    return adds(text, images, mask), mixes(text, images, mask), adds(text, None, None)
+
+
+@forward
+def selective_attention(dtype: torch.dtype) -> Any:
+    """Two heads."""
+    text, images, mask = numbers(4, 3, 8, dtype=dtype), numbers(3, 4, 8, dtype=dtype, seed=1), absent(*IMAGES_ABSENT)
+    return made(SelectiveAttention(8, 2), dtype)(text, images, mask)
+
+
+@forward
+def visual_attention(dtype: torch.dtype) -> Any:
+    """With images, without, and in training, with dropout of nothing."""
+    text, images, mask = numbers(4, 3, 8, dtype=dtype), numbers(3, 4, 8, dtype=dtype, seed=1), absent(*IMAGES_ABSENT)
+    attention = made(VisualAttention(8, 2), dtype)
+    return attention(text, images, mask), attention(text, None, None), attention.train()(text, images, mask)
+
+
+@forward
+def image_projection(dtype: torch.dtype) -> Any:
+    """One layer and two; features as a store has them."""
+    features = numbers(3, 2, 2, 6, dtype=torch.float16)
+    mask = absent(*IMAGES_ABSENT).view(3, 2, 2)
+    return made(ImageProjection(6, 8), dtype)(features, mask), made(ImageProjection(6, 8, 5), dtype)(features, mask)
+
+
+@forward
+def standardised_image_projection(dtype: torch.dtype) -> Any:
+    """In training, by the batch's own statistics, and after it."""
+    features = numbers(3, 2, 2, 6, dtype=torch.float16)
+    mask = absent(*IMAGES_ABSENT).view(3, 2, 2)
+    projection = made(ImageProjection(6, 8, standardise=True), dtype).train()
+    return projection(features, mask), projection.eval()(features, mask)
+
+
+@forward
+def batch_standardisation(dtype: torch.dtype) -> Any:
+    """Of several vectors, of one, and of none."""
+    standardise = made(BatchStandardisation(6), dtype).train()
+    vectors = numbers(3, 6, dtype=dtype)
+    present = [absent([1, 1, 0])[0], absent([0, 1, 0])[0], absent([0, 0, 0])[0], None]
+    return [standardise(vectors, which) for which in present]
+
+
+# --- the retriever: B = 3, T = 4, R = 6, F = 6, D = 8 ------------------------------------------------------------
+
+
+def tokens() -> tuple[Tensor, Tensor]:
+    """Three sentences, the last one empty."""
+    padding = absent([0, 0, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1])
+    return torch.tensor([[4, 5, 6, 7], [8, 9, 1, 1], [1, 1, 1, 1]]), padding
+
+
+def joint_embedding(encoder: str, pooling: str, dtype: torch.dtype, norm: bool = False) -> Any:
+    """Both towers; a small BERT where the encoder is pretrained."""
+    bert = small_bert() if encoder == "pretrained" else None
+    config = JointEmbeddingConfig(encoder, pooling, 6, 8, 20, 5, 2, joint_batch_norm=norm)
+    return made(JointEmbedding(config, bert), dtype)
+
+
+def small_bert() -> Any:
+    """A BERT of one layer."""
+    from transformers import BertConfig, BertModel
+
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return BertModel(BertConfig(vocab_size=20, max_position_embeddings=16, attn_implementation="sdpa", **sizes))
+
+
+def pictures(pooling: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Features of three images, the last one absent."""
+    regions = 6 if pooling == "weldon" else 1
+    mask = torch.zeros(3, regions, dtype=torch.bool)
+    mask[2] = True
+    mask[1, 3:] = True
+    return numbers(3, regions, 6, dtype=dtype).masked_fill(mask.unsqueeze(-1), 0), mask
+
+
+@forward
+def joint_embedding_sru_linear(dtype: torch.dtype) -> Any:
+    """VA's text encoder, mean-pooled images."""
+    return joint_embedding("sru", "linear", dtype)(*tokens(), *pictures("linear", dtype))
+
+
+@forward
+def joint_embedding_bag_weldon(dtype: torch.dtype) -> Any:
+    """A bag of words, a grid."""
+    return joint_embedding("bag", "weldon", dtype)(*tokens(), *pictures("weldon", dtype))
+
+
+@forward
+def joint_embedding_pretrained(dtype: torch.dtype) -> Any:
+    """A BERT that learns."""
+    return joint_embedding("pretrained", "linear", dtype)(*tokens(), *pictures("linear", dtype))
+
+
+@forward
+def joint_embedding_standardised(dtype: torch.dtype) -> Any:
+    """In training."""
+    embedding = joint_embedding("bag", "weldon", dtype, norm=True).train()
+    embedding.text.dropout = embedding.image.dropout = 0.0
+    return embedding(*tokens(), *pictures("weldon", dtype))
+
+
+@forward
+def recurrent_units(dtype: torch.dtype) -> Any:
+    """40 steps, two layers of different sizes."""
+    return made(SRU(5, 8, 2), dtype)(numbers(40, 3, 5, dtype=dtype))
+
+
+@forward
+def weldon_pooling(dtype: torch.dtype) -> Any:
+    """49 cells, fewer, none."""
+    mask = torch.zeros(3, 49, dtype=torch.bool)
+    mask[1, 10:] = True
+    mask[2] = True
+    return weldon_pool(numbers(3, 49, 8, dtype=dtype), mask)
+
+
+@forward
+def triplet_loss(dtype: torch.dtype) -> Any:
+    """Both directions; two captions of one image."""
+    similarity, rows = numbers(4, 4, dtype=dtype), torch.tensor([0, 0, 1, 2])
+    return [hardest_negative_triplet_loss(similarity, rows, 0.2, direction) for direction in ("image", "both")]
+
+
+class Pairs(nn.Module):
+    """A model that returns what it is given."""
+
+    def forward(self, text: Tensor, images: Tensor, visual: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """text (B, D), images (B, D), the batch's images -> the first two."""
+        return text, images
+
+
+@forward
+def triplet_criterion(dtype: torch.dtype) -> Any:
+    """Four pairs, one without its image."""
+    text, images = (normalize(numbers(4, 8, dtype=dtype, seed=seed), dim=1) for seed in (0, 1))
+    visual = {"padding_mask": absent([0], [0], [1], [0]).unsqueeze(1)}
+    sample = {"net_input": {"text": text, "images": images, "visual": visual}, "ntokens": 9, "nsentences": 4}
+    sample["image_rows"] = torch.tensor([0, 0, 1, 2])
+    return HardestNegativeTripletCriterion(None, 0.2, "both")(Pairs(), sample)[0]
+
+
+@forward
+def visual_semantic_embedding(dtype: torch.dtype) -> Any:
+    """The model that fairseq trains, on features and with a network of its own."""
+    features, mask = pictures("linear", torch.float16)
+    visual = {"features": features.unsqueeze(1), "padding_mask": mask.unsqueeze(1)}
+    return VisualSemanticEmbeddingModel(joint_embedding("sru", "linear", dtype))(*tokens(), visual)
+
+
+# --- translation: B = 2, T = 4, N = 3, R = 2, F = 6, D = 16 --------------------------------------------------------
+
+
+class Task:
+    """As much of a task as a model asks for."""
+
+    image_feature_size = 6
+    image_store = None
+
+    def __init__(self) -> None:
+        self.source_dictionary = self.target_dictionary = Dictionary()
+        for word in "abcdefgh":
+            self.source_dictionary.add_symbol(word)
+        self.cfg = Namespace(image_features="features/some")
+
+
+def translate(arch: str, dtype: torch.dtype, **flags: object) -> Any:
+    """Scores of the next words, with images and without."""
+    sizes = {"encoder_layers": 2, "decoder_layers": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 16}
+    args = Namespace(arch=arch, **{**sizes, "encoder_attention_heads": 2, "decoder_attention_heads": 2, **flags})
+    ARCH_CONFIG_REGISTRY[arch](args)
+    model = made(ARCH_MODEL_REGISTRY[arch].build_model(args, Task()), dtype)
+    inputs = {
+        "src_tokens": torch.tensor([[4, 5, 6, 2], [7, 8, 2, 1]]),
+        "src_lengths": torch.tensor([4, 3]),
+        "prev_output_tokens": torch.tensor([[2, 4, 5], [2, 6, 1]]),
+    }
+    visual = {
+        "features": numbers(2, 3, 2, 6, dtype=torch.float16),
+        "padding_mask": absent([0, 0, 0, 0, 0, 1], [1, 1, 1, 1, 1, 1]).view(2, 3, 2),
+    }
+    if "visual" not in signature(model.forward).parameters:
+        return model(**inputs)[0]
+    return model(**inputs, visual=visual)[0], model(**inputs)[0]
+
+
+@forward
+def visual_aware_transformer(dtype: torch.dtype) -> Any:
+    """VA."""
+    return translate("visual_aware_transformer", dtype)
+
+
+@forward
+def gated_fusion_transformer(dtype: torch.dtype) -> Any:
+    """Wu et al."""
+    return translate("gated_fusion_transformer", dtype)
+
+
+@forward
+def selective_attention_transformer(dtype: torch.dtype) -> Any:
+    """Li et al."""
+    return translate("selective_attention_transformer", dtype)
+
+
+@forward
+def text_only_transformer(dtype: torch.dtype) -> Any:
+    """The twin, which takes no images."""
+    return translate("text_only_transformer", dtype)
+
+
+class Bridge:
+    """As much of a tokenizer's bridge as `EncoderInput` asks for: 8 pieces, the last of the dictionary has none."""
+
+    name, opening, closing, max_pieces = "small", [0], [2], 14
+    tokenizer_ids = np.array([5, 0, 6, 7, 1, 2, 3, 4])
+
+    def check_dictionary(self, symbols: list[str], place: str) -> None:
+        """They fit."""
+
+    def __len__(self) -> int:
+        return len(self.tokenizer_ids)
+
+
+@forward
+def encoder_input(dtype: torch.dtype) -> Any:
+    """fairseq's sentences as a pretrained encoder reads them."""
+    return EncoderInput(Bridge(), ["piece"] * 9, "dict.txt")(torch.tensor([[4, 5, 6, 2], [7, 2, 1, 1]]))
+
+
+@forward
+def encoder_rows(dtype: torch.dtype) -> Any:
+    """An embedding's rows in fairseq's order, and back."""
+    converter, weight = EncoderInput(Bridge(), ["piece"] * 9, "dict.txt"), numbers(8, 4, dtype=dtype)
+    rows = converter.fairseq_rows(weight)
+    return rows, converter.tokenizer_rows(rows, weight)
+
+
+# --- networks: B = 2 pictures ---------------------------------------------------------------------------------------
+
+
+def pixels(side: int) -> Tensor:
+    """Two pictures as bytes."""
+    return torch.arange(2 * side * side * 3).remainder(251).to(torch.uint8).view(2, side, side, 3)
+
+
+@forward
+def image_network(dtype: torch.dtype) -> Any:
+    """A network that is trained with the retriever; in evaluation mode, frozen or not."""
+    network = made(ImageNetwork("resnet18", without_head(get_model("resnet18")), Preprocessing(64, 64), True), dtype)
+    learning = network(pixels(64))
+    network.freeze(True)
+    return learning, network(pixels(64))
+
+
+def timm_network(name: str, dtype: torch.dtype) -> Any:
+    """The map, and the network's own pooling."""
+    model = timm.create_model(name, pretrained=False)
+    images = numbers(2, 3, 160, 160, dtype=dtype)
+    return made(TimmMap(model, name), dtype)(images), made(TimmOwn(model), dtype)(images)
+
+
+@forward
+def timm_map(dtype: torch.dtype) -> Any:
+    """A convolutional network."""
+    return timm_network("test_resnet", dtype)
+
+
+@forward
+def timm_tokens(dtype: torch.dtype) -> Any:
+    """A vision transformer."""
+    return timm_network("test_vit", dtype)
+
+
+def image_tower(model: Any, family: str, dtype: torch.dtype) -> Any:
+    """Patches, and what is compared with text; at the tower's own size and at another."""
+    found = []
+    for side in (32, 48):
+        images, output = numbers(2, 3, side, side, dtype=dtype), FAMILIES[family].image_output
+        found.append(made(PatchMap(model, family, model.config), dtype)(images))
+        found.append(made(TowerEmbedding(model, output, model.config), dtype)(images))
+    return found
+
+
+TOWER = {"hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+@forward
+def clip_image_tower(dtype: torch.dtype) -> Any:
+    """CLIP's."""
+    config = CLIPVisionConfig(**TOWER, image_size=32, patch_size=8, projection_dim=20)
+    return image_tower(CLIPVisionModelWithProjection(config), "clip", dtype)
+
+
+@forward
+def siglip_image_tower(dtype: torch.dtype) -> Any:
+    """SigLIP's."""
+    return image_tower(SiglipVisionModel(SiglipVisionConfig(**TOWER, image_size=32, patch_size=8)), "siglip", dtype)
+
+
+@forward
+def scattering(dtype: torch.dtype) -> Any:
+    """Wavelets, which are float32 in any model."""
+    return ScatteringNetwork(16, 2, 2)(pixels(16).permute(0, 3, 1, 2) / 255)
+
+
+@forward
+def scaled_network(dtype: torch.dtype) -> Any:
+    """Random weights whose features are of a usable size."""
+    return made(Scaled(nn.Conv2d(3, 4, 3)), dtype)(numbers(2, 3, 9, 9, dtype=dtype))
+
+
+# --- search and scores: these are float32 inside, whatever the model's precision ------------------------------------
+
+
+@forward
+def top_k(dtype: torch.dtype) -> Any:
+    """With ties, and all of the columns."""
+    scores = numbers(3, 40, dtype=dtype)
+    return search.top_k(scores, 40), search.top_k(scores, 3), search.top_k(scores.round(), 3)
+
+
+@forward
+def scan(dtype: torch.dtype) -> Any:
+    """Several chunks of several blocks."""
+    return search.scan(numbers(3, 8), numbers(300, 8, seed=1), 4, chunk=130, query_chunk=2)
+
+
+@forward
+def rerank(dtype: torch.dtype) -> Any:
+    """Candidates that are given."""
+    candidates = torch.tensor([[0, 1, 2, 3], [3, 2, -1, -1], [5, 4, 3, 2]])
+    return search.rerank(numbers(3, 8), numbers(6, 8, seed=1), candidates, 2, torch.tensor([0, -1, 5]))
+
+
+@forward
+def exact_search(dtype: torch.dtype) -> Any:
+    """With excluded and absent images, and equal ones beyond the candidates, so that float64 has to look again."""
+    images = numbers(300, 8, seed=1)
+    images[7] = 0
+    images[20:60] = 10 * images[20]
+    queries = torch.cat([numbers(3, 8), images[20:21]])
+    exclude = torch.tensor([0, -1, 5, 20])
+    return search.exact_search(queries, images, 3, queries.device, chunk=130, exclude=exclude, query_chunk=2)
+
+
+@forward
+def recall(dtype: torch.dtype) -> Any:
+    """Five captions of four images."""
+    found = recall_summary(numbers(5, 8), numbers(4, 8, seed=1), torch.tensor([0, 1, 1, 2, 3]))
+    return torch.tensor(list(found.values()))
+
+
+@forward
+def heat_maps(dtype: torch.dtype) -> Any:
+    """A grid of 3 x 3 cells against a text."""
+    grid = heat_map.heat_map(numbers(9, 8, dtype=dtype), numbers(8, dtype=dtype, seed=1), 2).view(3, 3)
+    return grid, heat_map.upsample(grid, 5, 7)
+
+
+@forward
+def heat_map_for_the_eye(dtype: torch.dtype) -> Any:
+    """Where it is highest, and in 0..1."""
+    grid = numbers(3, 3, dtype=dtype)
+    return heat_map.stretch(grid), torch.tensor(heat_map.peak(grid))

@@ -1,0 +1,106 @@
+"""Nothing that computes with tensors is added without a run on a device: what none reaches is listed here, or fails."""
+
+import importlib
+import inspect
+import sys
+from pathlib import Path
+from types import CodeType, ModuleType
+
+import pytest
+import torch
+from devices.chains import CHAINS
+from devices.forwards import FORWARDS
+from devices.pretended_device import pretended_cuda
+from devices.recording import computing_classes, computing_functions, recorded
+from torch import nn
+
+import visual_grounding
+
+# Functions that never see a tensor on a device, or move tensors there themselves; a module is listed by its name alone.
+ON_THE_CPU_ONLY = {
+    "data.typed_sentences:TypedSentences.images_of": "gives a collated batch to the device of its tokens",
+    "features.backbones.torchvision_networks:_download": "reads a file",
+    "features.image_network:restore_image_network": "builds a network from a file; it is moved afterwards",
+    "models.visual_model": "compares weights of a file with those of a model, by names and shapes",
+    "modules.joint_embedding:config_of_state": "reads shapes",
+    "retrieval.retriever:Retriever.embed_cells": "refuses, for kinds that can't",
+    "retrieval.search:_Best._set_aside": "a way that only the CPU takes, by the device of what it is offered",
+    "storage.checkpoints": "reads files",
+    "tasks.frozen_weights": "has nothing to do without an optimizer's step, which needs backward",
+}
+
+
+@pytest.fixture(scope="module")
+def reached(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[type], set[CodeType]]:
+    """What all runs on the pretended device reach."""
+    with recorded() as found, pretended_cuda():
+        for run in FORWARDS.values():
+            with torch.device("cuda"), torch.no_grad():
+                run(torch.float32)
+        for name, chain in CHAINS.items():
+            chain(tmp_path_factory.mktemp(name), "cuda")
+    return found
+
+
+def unreached_classes(package: ModuleType, classes: set[type], codes: set[CodeType]) -> list[str]:
+    """Modules and criterions whose `forward` didn't run, nor a subclass's; without a `forward`, none of whose parts."""
+    unreached = []
+    for name, found in computing_classes(package).items():
+        ran = any(issubclass(each, found) for each in classes)
+        if found.forward is nn.Module.forward:
+            ran |= any(part.__code__ in codes for part in vars(found).values() if inspect.isfunction(part))
+        if not ran:
+            unreached.append(name)
+    return sorted(unreached)
+
+
+def unreached_functions(package: ModuleType, reached: set[CodeType]) -> list[str]:
+    """Functions with tensors that weren't called and aren't listed."""
+    functions = computing_functions(package).items()
+    return sorted(name for name, function in functions if function.__code__ not in reached and not listed(name))
+
+
+def listed(name: str) -> bool:
+    return name in ON_THE_CPU_ONLY or name.partition(":")[0] in ON_THE_CPU_ONLY
+
+
+def test_every_module_and_criterion_runs_on_a_device(reached: tuple[set[type], set[CodeType]]) -> None:
+    assert len(computing_classes(visual_grounding)) > 25
+    assert unreached_classes(visual_grounding, *reached) == [], "give each a run in forwards.py or chains.py"
+
+
+def test_every_function_with_tensors_runs_on_a_device_or_is_listed(reached: tuple[set[type], set[CodeType]]) -> None:
+    assert len(computing_functions(visual_grounding)) > 80
+    missing = unreached_functions(visual_grounding, reached[1])
+    assert missing == [], "give each a run in forwards.py or chains.py, or list it in ON_THE_CPU_ONLY with the reason"
+
+
+def test_listed_functions_exist_and_no_run_reaches_them(reached: tuple[set[type], set[CodeType]]) -> None:
+    functions = computing_functions(visual_grounding)
+    unreached = {name for name, function in functions.items() if function.__code__ not in reached[1]}
+    modules = {name.partition(":")[0] for name in unreached}
+    assert [name for name in ON_THE_CPU_ONLY if name not in unreached | modules] == []
+
+
+@pytest.fixture
+def package_with_additions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A package with a module and a function that nobody runs."""
+    (tmp_path / "additions").mkdir()
+    (tmp_path / "additions/__init__.py").write_text("")
+    (tmp_path / "additions/new.py").write_text(
+        "from torch import Tensor, nn\n\n"
+        "class Added(nn.Module):\n    def forward(self, x: Tensor) -> Tensor:\n        return x\n\n"
+        "def doubled(x: Tensor) -> Tensor:\n    return 2 * x\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    return importlib.import_module("additions")
+
+
+def test_an_added_module_or_function_is_missed_until_it_runs(package_with_additions: ModuleType) -> None:
+    package, nothing = package_with_additions, set()
+    assert unreached_classes(package, nothing, nothing) == ["new:Added"]
+    assert unreached_functions(package, nothing) == ["new:Added.forward", "new:doubled"]
+    new = sys.modules["additions.new"]
+    with recorded() as (classes, codes):
+        new.doubled(new.Added()(torch.ones(1)))
+    assert unreached_classes(package, classes, codes) == unreached_functions(package, codes) == []

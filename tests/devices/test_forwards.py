@@ -1,0 +1,95 @@
+"""Every forward on a CUDA device that isn't there: nothing of it stays on the CPU, in any precision."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from devices.forwards import FORWARDS
+from devices.pretended_device import fake_cuda, pretended_cuda
+from devices.recording import package_functions
+from torch import Tensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.utils._pytree import tree_leaves
+
+import visual_grounding
+
+DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
+PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+# Functions that can't go on under FakeTensorMode, which has no numbers; the pretended device runs them.
+ASKS_FOR_NUMBERS = {
+    "analysis.heat_map:stretch": "whether a map has differences",
+    "criterions.hardest_negative_triplet:HardestNegativeTripletCriterion.forward": "which images are absent",
+    "features.backbones.weights:Scaled.__init__": "how large the features of random weights are",
+    "models.post_encoder_fusion:PostEncoderFusionEncoder.forward": "fairseq's encoder asks whether there is padding",
+    "modules.encoder_input:EncoderInput._check_rows": "how many pieces there are",
+    "modules.standardisation:BatchStandardisation.forward": "which vectors are present",
+    "retrieval.recall:retrieval_ranks": "which images have a caption",
+    "retrieval.search:rerank": "whether a score is 0",
+    "retrieval.search:top_k": "whether the k-th score is tied",
+}
+# Runs that can't, though no function of ours is to blame.
+OTHERS_ASK_FOR_NUMBERS = {
+    "siglip_image_tower": "transformers asks whether its random weights are in range",
+    "text_only_transformer": "fairseq's encoder asks whether there is padding",
+    "timm_tokens": "timm spreads a rate over its blocks",
+}
+ON_THE_CPU = {"exact_search", "rerank"}  # by what they promise to return
+
+
+@contextmanager
+def on_pretended_cuda() -> Iterator[None]:
+    with pretended_cuda(), torch.device("cuda"):
+        yield
+
+
+def tensors_of(found: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
+
+
+@pytest.mark.parametrize("name", FORWARDS)
+def test_forward_runs_on_a_fake_cuda_device(name: str) -> None:
+    for precision, dtype in PRECISIONS.items():
+        try:
+            with fake_cuda(), torch.no_grad():
+                found = tensors_of(FORWARDS[name](dtype))
+        except DATA_DEPENDENT as error:
+            if name in OTHERS_ASK_FOR_NUMBERS:
+                continue
+            function = package_functions(error, visual_grounding)[-1]
+            assert function in ASKS_FOR_NUMBERS, f"{function} asks for numbers on the device ({precision}): {error}"
+            continue
+        assert found and {tensor.device.type for tensor in found} == {"cuda"}, f"{name}, {precision}"
+
+
+def test_functions_listed_as_asking_for_numbers_do_so() -> None:
+    asking = set()
+    for name, run in FORWARDS.items():
+        try:
+            with fake_cuda(), torch.no_grad():
+                run(torch.float32)
+        except DATA_DEPENDENT as error:
+            asking.add(name if name in OTHERS_ASK_FOR_NUMBERS else package_functions(error, visual_grounding)[-1])
+    assert asking == {*ASKS_FOR_NUMBERS, *OTHERS_ASK_FOR_NUMBERS}
+
+
+@pytest.mark.parametrize("name", FORWARDS)
+@pytest.mark.parametrize("precision", [*PRECISIONS, "autocast"])
+def test_forward_gives_on_a_pretended_cuda_device_what_it_gives_on_the_cpu(name: str, precision: str) -> None:
+    dtype = PRECISIONS.get(precision, torch.float32)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        expected = tensors_of(FORWARDS[name](dtype))
+    torch.manual_seed(0)
+    with on_pretended_cuda(), torch.no_grad():
+        half = torch.autocast("cuda", torch.float16) if precision == "autocast" else nullcontext()
+        with half:
+            found = tensors_of(FORWARDS[name](dtype))
+        assert {tensor.device.type for tensor in found} == {"cpu" if name in ON_THE_CPU else "cuda"}
+        found = [tensor.cpu() for tensor in found]
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected):
+        assert precision == "autocast" or ours.dtype == theirs.dtype
+        bound = 0.0 if precision == "float32" else 0.05 * float(theirs.float().abs().max())
+        torch.testing.assert_close(ours.float(), theirs.float(), rtol=1e-5, atol=1e-5 + bound, equal_nan=True)

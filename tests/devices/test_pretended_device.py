@@ -1,0 +1,92 @@
+"""Both pretended devices catch what a GPU would refuse, and let through what it takes."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from devices.pretended_device import fake_cuda, pretended_cuda
+from devices.test_forwards import on_pretended_cuda
+from torch import Tensor, nn
+
+DEVICES = pytest.mark.parametrize("device", [fake_cuda, on_pretended_cuda])
+
+
+class ForgottenDevice(nn.Module):
+    """Adds positions that are always on the CPU."""
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """vectors (T, D) -> (T, D)."""
+        return vectors + torch.arange(len(vectors), device="cpu").unsqueeze(1)
+
+
+class ForgottenBuffer(nn.Module):
+    """Keeps its scale as a plain attribute, which doesn't follow the module to another device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.ones(3, device="cpu")
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """vectors (T, 3) -> (T, 3)."""
+        return vectors * self.scale
+
+
+@DEVICES
+@pytest.mark.parametrize("module", [ForgottenDevice, ForgottenBuffer])
+def test_a_tensor_that_stays_on_the_cpu_is_caught(device: Callable, module: type[nn.Module]) -> None:
+    module()(torch.ones(2, 3))  # nobody notices on the CPU
+    with device(), pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        module()(torch.ones(2, 3))
+
+
+@DEVICES
+@pytest.mark.parametrize(
+    "mixed",
+    [
+        lambda ours, cpu: torch.cat([ours, cpu]),
+        lambda ours, cpu: torch.where(ours > 0, ours, cpu),
+        lambda ours, cpu: ours.masked_fill(cpu > 0, 0),
+        lambda ours, cpu: cpu.masked_fill(ours > 0, 0),
+        lambda ours, cpu: ours @ cpu.T,
+        lambda ours, cpu: cpu.add_(ours),
+    ],
+)
+def test_two_devices_in_one_operation_are_refused(device: Callable, mixed: Callable) -> None:
+    with device(), pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        mixed(torch.ones(2, 3), torch.ones(2, 3, device="cpu"))
+
+
+@DEVICES
+def test_what_a_device_takes_is_taken(device: Callable) -> None:
+    """A number from the CPU, an index from the CPU, and moving."""
+    with device():
+        vectors, number, index = torch.ones(2, 3), torch.tensor(2.0, device="cpu"), torch.tensor([1], device="cpu")
+        assert (vectors * number).device.type == vectors[index].device.type == "cuda"
+        assert torch.zeros(2, 3, device="cpu").copy_(vectors).device.type == "cpu"
+        assert vectors.cpu().to("cuda").device.type == "cuda"
+
+
+def test_the_pretended_device_has_numbers_but_not_for_numpy() -> None:
+    with pretended_cuda():
+        vectors = torch.tensor([[1.0, 2.0], [0.0, 4.0]], device="cuda")
+        assert vectors.nonzero().tolist() == [[0, 0], [0, 1], [1, 1]] and vectors.sum().item() == 7
+        assert vectors[vectors > 1].tolist() == [2.0, 4.0]
+        with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
+            vectors.numpy()
+        assert vectors.cpu().numpy().tolist() == [[1.0, 2.0], [0.0, 4.0]]
+
+
+def test_the_pretended_device_moves_modules_and_follows_autocast() -> None:
+    with pretended_cuda():
+        layer = nn.Linear(3, 2).cuda().half()
+        assert layer.weight.dtype == torch.float16
+        assert layer(torch.ones(1, 3, device="cuda", dtype=torch.float16)).device.type == "cuda"
+        with torch.autocast("cuda", torch.bfloat16):
+            assert layer.float()(torch.ones(1, 3, device="cuda")).dtype == torch.bfloat16
+
+
+def test_the_pretended_device_ends() -> None:
+    available = torch.cuda.is_available()
+    with pretended_cuda():
+        assert torch.cuda.is_available() and torch.ones(1, device="cuda").device.type == "cuda"
+    assert torch.cuda.is_available() == available and torch.ones(1).device.type == "cpu"

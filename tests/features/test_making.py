@@ -1,0 +1,52 @@
+"""Features of another making are refused with both signatures, whatever their size."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import write_store
+
+from visual_grounding.errors import InputError
+from visual_grounding.features.making import check_making
+from visual_grounding.features.store import FeatureStore
+
+SIGNED = "extract|images:9|backbone:resnet50|weights:V2|pool:grid|grid:7|version:0.1.0"
+
+
+def store_signed(folder: Path, signature: str) -> FeatureStore:
+    meta = write_store(folder, np.ones((2, 1, 3))) / "meta.json"
+    meta.write_text(json.dumps({**json.loads(meta.read_text()), "signature": signature}))
+    return FeatureStore(folder)
+
+
+@pytest.mark.parametrize(
+    ("found", "apart_from"),
+    [
+        (SIGNED, ()),
+        ("extract|images:5|backbone:resnet50|weights:V2|pool:grid|grid:7|version:9.0.0", ()),  # other photos
+        ("extract|images:5|backbone:resnet50|weights:V2|pool:mean|grid:None", ("pool", "grid")),
+    ],
+)
+def test_features_made_alike_are_taken(tmp_path, found, apart_from):
+    check_making(store_signed(tmp_path / "store", found), SIGNED, "retriever r", apart_from)
+
+
+@pytest.mark.parametrize(
+    ("found", "apart_from", "message"),
+    [
+        ("extract|backbone:resnet50|weights:random-1|pool:grid|grid:7", (), r"otherwise \(another weights\): extract"),
+        ("extract|backbone:resnet50|weights:V2|pool:mean|grid:None", (), r"\(another pool, grid\)"),
+        ("extract|backbone:vgg19|weights:V2|pool:mean|grid:None", ("pool", "grid"), r"\(another backbone\)"),
+        ("extract|backbone:resnet50|weights:V2|pool:grid|grid:7|layer:3", (), r"\(another layer\)"),
+        ("import|images:9|normalise:no|arrays:1234", (), r"\(import instead of extract\): import\|images:9\|normalise"),
+    ],
+)
+def test_features_of_another_making_are_refused(tmp_path, found, apart_from, message):
+    store = store_signed(tmp_path / "store", found)
+    with pytest.raises(InputError, match=message) as refused:
+        check_making(store, SIGNED, "retriever r", apart_from)
+    said = str(refused.value)
+    assert f"{found} ≠ {SIGNED}" in said and "as those that retriever r was trained on" in said
+    assert "visual-grounding extract --backbone resnet50 --pool grid --grid 7 … --out DIR" in said
+    assert refused.value.choices == ("image_features_unchecked",)

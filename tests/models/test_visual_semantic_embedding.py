@@ -1,0 +1,37 @@
+"""The retriever as a fairseq model: what it says of checkpoints that don't fit, and what it makes of old ones."""
+
+import pytest
+import torch
+from torch import nn
+
+from visual_grounding import InputError
+from visual_grounding.models.visual_semantic_embedding import VisualSemanticEmbeddingModel
+from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
+
+
+def build(pooling: str = "weldon", joint_size: int = 4) -> VisualSemanticEmbeddingModel:
+    config = JointEmbeddingConfig("bag", pooling, 5, joint_size=joint_size, vocabulary_size=9, text_embed_size=3)
+    return VisualSemanticEmbeddingModel(JointEmbedding(config))
+
+
+def test_checkpoint_with_other_sizes_is_refused_with_the_names() -> None:
+    with pytest.raises(InputError, match=r"4 of another shape \(embedding\.text\.projection\.weight is \(6, 3\), not"):
+        build("linear").load_state_dict(build("linear", joint_size=6).state_dict())
+
+
+def test_training_that_goes_on_from_before_keeps_its_pooling() -> None:
+    state = build().state_dict()
+    model = build()
+    model.load_state_dict(dict(state))
+    assert model.embedding.image.full_from == 49
+    del state["embedding.image.full_from"]
+    model.load_state_dict(state)
+    assert model.embedding.image.full_from == 60
+    assert model.half().embedding.image.full_from.dtype == torch.int64
+
+
+def test_image_network_comes_last_among_the_weights() -> None:
+    """fairseq's flat copy for --fp16 leaves gradients of frozen weights out, and what follows would move up."""
+    model = VisualSemanticEmbeddingModel(build().embedding, nn.Linear(2, 2))
+    names = [name for name, _ in model.named_parameters()]
+    assert names[-2:] == ["image_network.weight", "image_network.bias"] and len(names) > 4

@@ -1,0 +1,67 @@
+"""A checkpoint becomes a retriever that remembers how its features were made."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from visual_grounding.cli.main import main
+from visual_grounding.errors import InputError
+from visual_grounding.retrieval.export import export_checkpoint
+from visual_grounding.retrieval.retriever import Retriever
+from visual_grounding.retrieval.retriever_folder import read_description
+
+SIGNED = "extract|images:9|backbone:resnet50|weights:V2|pool:mean|version:0.1.0"
+CHOICES = {
+    "_name": "visual_semantic_embedding", "text_encoder": "bag", "text_embed_size": 2, "sru_layers": 4,
+    "text_dropout": 0.25, "image_dropout": 0.5, "joint_batch_norm": True, "text_encoder_freeze": False,
+}  # fmt: skip
+
+
+def checkpoint(folder: Path, **fields: object) -> Path:
+    """What `fairseq-train` saves in half precision of a bag-of-words retriever with 5 words; its `dict.txt` beside."""
+    sizes = {"text.encoder.embedding.weight": (9, 2), "text.projection.weight": (3, 2), "text.projection.bias": (3,),
+             "image.projection.weight": (3, 4), "image.projection.bias": (3,)}  # fmt: skip
+    for tower, size in (("text", 2), ("image", 4)):
+        sizes |= {f"{tower}.standardise.norm.{name}": (size,) for name in ("running_mean", "running_var")}
+    weights = {f"embedding.{name}": torch.ones(size).half() for name, size in sizes.items()}
+    for tower in ("text", "image"):
+        weights[f"embedding.{tower}.standardise.norm.num_batches_tracked"] = torch.tensor(7)
+    torch.save({"cfg": {"model": CHOICES}, "model": weights, **fields}, folder / "checkpoint.pt")
+    (folder / "dict.txt").write_text("".join(f"w{number} 1\n" for number in range(5)))
+    return folder / "checkpoint.pt"
+
+
+def test_checkpoint_says_what_the_retriever_learned_from(tmp_path, capsys):
+    path = checkpoint(tmp_path, task_state={"image_features": SIGNED})
+    assert main(["export", "--checkpoint", str(path), "--data", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr()
+    assert "bag text encoder, joint size 3\nretriever|text:bag|checkpoint:" in printed.out and printed.err == ""
+    description = read_description(tmp_path / "out")
+    assert (description.kind, description.image_features) == ("joint_embedding", SIGNED)
+    retriever = Retriever.load(tmp_path / "out")
+    assert {weight.dtype for weight in retriever.embedding.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("fields", [{}, {"task_state": {}}, {"task_state": {"image_features": None}}])
+def test_checkpoint_that_does_not_say_is_exported_with_a_warning(tmp_path, capsys, fields):
+    path = checkpoint(tmp_path, **fields)
+    assert main(["export", "--checkpoint", str(path), "--data", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    assert "checkpoint.pt doesn't say how the features that it was trained on were made" in capsys.readouterr().err
+    assert read_description(tmp_path / "out").image_features is None
+
+
+def test_checkpoint_that_says_no_text_is_refused(tmp_path):
+    path = checkpoint(tmp_path, task_state={"image_features": 3})
+    with pytest.raises(InputError, match=r"in text as task_state\['image_features'\], but says 3\."):
+        export_checkpoint(path, tmp_path / "out", tmp_path)
+
+
+def test_weights_that_do_not_fit_are_refused(tmp_path):
+    path = checkpoint(tmp_path)
+    state = torch.load(path)
+    state["model"]["embedding.image.extra"] = torch.ones(1)
+    torch.save(state, path)
+    with pytest.raises(InputError, match=r"weights of --arch visual_semantic_embedding, but has 1 superfluous \(image"):
+        export_checkpoint(path, tmp_path / "out", tmp_path)
+    assert not (tmp_path / "out").exists()
