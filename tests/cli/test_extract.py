@@ -93,10 +93,13 @@ def test_report_shows_images_from_parquet_and_says_why_its_paths_are_no_keys(
         (["--backbone", "resnet5000"], "backbone resnet5000 is unknown. Did you mean"),
         (
             ["--weights", "gone.pth"],
-            "--weights gone.pth should be a state_dict (.pth, .pt, .bin, .safetensors), but doesn't exist",
+            "gone.pth should be a state_dict (.pth, .pt, .bin, .safetensors), but doesn't exist",
         ),
-        (["--backbone", "timm:resnet5000"], "--backbone timm:resnet5000 is unknown to timm"),
-        (["--backbone", "clip:gone/model", "--weights", "gone"], "--weights gone should be a folder with config.json"),
+        (["--backbone", "timm:resnet5000"], "timm:resnet5000 is unknown to timm"),
+        (
+            ["--backbone", "clip:gone/model", "--weights", "gone"],
+            "weights of clip:gone/model should be a folder with config.json",
+        ),
         (
             ["--precision", "float16"],
             "precision float16 needs a CUDA device; on cpu choose bfloat16 or float32. See --precision and --device.",

@@ -225,8 +225,8 @@ def test_failed_download_says_where_to_put_the_file(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
     expected = (
         r"IMAGENET1K_V2 of resnet50 can't be downloaded from https://\S+/resnet50-11ad3fa6\.pth: .*no network.*"
-        rf"copy it to {tmp_path}/hub/checkpoints/resnet50-11ad3fa6\.pth, or elsewhere and add: "
-        r"--weights resnet50-11ad3fa6\.pth"
+        rf"copy it to {tmp_path}/hub/checkpoints/resnet50-11ad3fa6\.pth, or elsewhere and give "
+        r"resnet50-11ad3fa6\.pth as its weights"
     )
     with pytest.raises(InputError, match=expected):
         load_backbone("resnet50")

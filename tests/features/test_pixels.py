@@ -151,10 +151,13 @@ def test_image_network_is_restored_from_its_state_alone():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("scattering", None, 32), "--image-backbone scattering has no weights to learn. Use its features instead"),
-        (("timm:resnet18", None, None), "--image-backbone should be a network of torchvision, .* but is timm:resnet18"),
-        (("resnet17", None, None), "--image-backbone resnet17 is unknown"),
-        (("resnet18", "IMAGENET", None), "--image-backbone-weights IMAGENET is neither a file nor weights of resnet18"),
+        (("scattering", None, 32), "^scattering has no weights to learn. Use its features instead"),
+        (
+            ("timm:resnet18", None, None),
+            "network that is trained along should be one of torchvision's, .* but is timm:resnet18",
+        ),
+        (("resnet17", None, None), "^backbone resnet17 is unknown"),
+        (("resnet18", "IMAGENET", None), "^IMAGENET is neither a file nor weights of resnet18"),
     ],
 )
 def test_image_network_refuses_what_cannot_be_trained(arguments, message):

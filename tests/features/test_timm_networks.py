@@ -120,7 +120,7 @@ def test_tokens_lie_where_their_patches_lie() -> None:
 
     tokens = torch.arange(8.0).reshape(1, 8, 1)  # two prefix tokens, then six of a 2x3 grid
     model = Tokens()
-    with pytest.raises(InputError, match=r"--backbone timm:x should give a map .* but gives \(1, 8, 1\)\. Give --pool"):
+    with pytest.raises(InputError, match=r"^timm:x should give a map .* but gives \(1, 8, 1\)\. Take its own"):
         _Map(model, "timm:x")(tokens)
     assert _Map(model, "timm:x")(torch.arange(11.0).reshape(1, 11, 1)).tolist() == [
         [[[2, 3, 4], [5, 6, 7], [8, 9, 10]]]
@@ -160,7 +160,7 @@ def test_every_kind_of_network_gives_a_map_of_its_features_or_says_that_it_has_n
         with torch.device("meta"):
             model = timm.create_model(name).eval()
             images = torch.empty(2, *timm.data.resolve_model_data_config(model)["input_size"])
-        with torch.no_grad(), pytest.raises(InputError, match=f"--backbone {name} should give a map .* gives {given}"):
+        with torch.no_grad(), pytest.raises(InputError, match=f"{name} should give a map .* gives {given}"):
             _Map(model, name)(images)
 
 
@@ -188,7 +188,7 @@ def test_folder_from_the_hub_brings_its_preprocessing(tmp_path: Path) -> None:
     backbone = load_backbone(f"timm:{name}", str(tmp_path))
     assert backbone.preprocessing.mean == (0.1, 0.2, 0.3) and backbone.preprocessing.shape == (128, 128)
     assert backbone.preprocessing.describe().startswith("timm squash, ")
-    with pytest.raises(InputError, match=r"holds a test_efficientnet, but --backbone asks for timm:test_vit"):
+    with pytest.raises(InputError, match=r"hold a test_vit, because timm:test_vit is asked for, but is a test_effi"):
         load_backbone("timm:test_vit.r160_in1k", str(tmp_path))
     (tmp_path / "config.json").write_text("[")
     with pytest.raises(InputError, match=r"config\.json should be timm's JSON, but can't be used: Expecting value"):
@@ -213,18 +213,18 @@ def test_random_weights_repeat_by_seed_and_fit_float16() -> None:
     ("name", "weights", "message"),
     [
         ("timm:tf_efficientnet_b99", None, r"unknown to timm [\d.]+\. Did you mean .*timm:tf_efficientnet_b"),
-        ("timm:qqqqqqqqqq", None, r"--backbone timm:qqqqqqqqqq is unknown to timm [\d.]+\. All names: python -c"),
+        ("timm:qqqqqqqqqq", None, r"^timm:qqqqqqqqqq is unknown to timm [\d.]+\. All names: python -c"),
         (
             "timm:tf_efficientnet_b1.ns_jft",
             None,
-            r"tf_efficientnet_b1 has no weights 'ns_jft'\. Did you mean ns_jft_in1k\? Known: .*aa_in1k.* or give",
+            r"tf_efficientnet_b1 has no weights 'ns_jft'\. Did you mean ns_jft_in1k\? Known: .*aa_in1k.* or a file",
         ),
         (
             "timm:tf_efficientnet_b1",
             "ns_jft_in2k",
-            r"--weights ns_jft_in2k: .*has no weights 'ns_jft_in2k' and there is no such file or folder\. Did you mean",
+            r"tf_efficientnet_b1 has no weights 'ns_jft_in2k', and there is no such file or folder\. Did you mean",
         ),
-        ("timm:test_vit.r160_in1k", "gone.pth", r"--weights gone\.pth should be a state_dict .*but doesn't exist"),
+        ("timm:test_vit.r160_in1k", "gone.pth", r"^gone\.pth should be a state_dict .*but doesn't exist"),
         ("tim:vit_base_patch16_224", None, r"is unknown\. Did you mean timm:vit_base_patch16_224\?"),
         ("vit_base_patch16_224", None, r"is unknown\. Did you mean timm:vit_base_patch16_224\?"),
     ],
@@ -240,11 +240,11 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         InputError, match=r"should hold the \d+ weights of timm:test_vit2\.r160_in1k, but has \d+ missi"
     ):
         load_backbone("timm:test_vit2.r160_in1k", str(tmp_path / "w.safetensors"))
-    with pytest.raises(InputError, match=r"w\.safetensors doesn't fit timm:test_vit2\.r160_in1k at --image-size 192"):
-        load_backbone("timm:test_vit2.r160_in1k", str(tmp_path / "w.safetensors"), image_size=192)
     with pytest.raises(
-        InputError, match=r"--image-size 7 doesn't suit --backbone timm:test_vit.*: .*divisible by patch size"
+        InputError, match=r"w\.safetensors doesn't fit timm:test_vit2\.r160_in1k for pictures of 192 pixels"
     ):
+        load_backbone("timm:test_vit2.r160_in1k", str(tmp_path / "w.safetensors"), image_size=192)
+    with pytest.raises(InputError, match=r"pictures of 7 pixels don't suit timm:test_vit.*: .*divisible by patch size"):
         load_backbone("timm:test_vit.r160_in1k", "none", image_size=7)
 
 
@@ -255,7 +255,7 @@ def test_weights_that_cannot_be_had_say_what_to_copy(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("timm.models._builder.load_state_dict_from_hf", offline)
     expected = (
         r"weights of timm:tf_efficientnet_b1\.ns_jft_in1k can't be loaded as asked: no network\. Offline, copy "
-        r"https://huggingface\.co/timm/tf_efficientnet_b1\.ns_jft_in1k \(model\.safetensors\) here and add: --weights"
+        r"https://huggingface\.co/timm/tf_efficientnet_b1\.ns_jft_in1k \(model\.safetensors\) here and give model"
     )
     with pytest.raises(InputError, match=expected):
         load_backbone(f"timm:{EFFICIENTNET}")
@@ -266,5 +266,5 @@ def test_weights_that_cannot_be_had_say_what_to_copy(monkeypatch: pytest.MonkeyP
 def test_own_pooling_of_a_network_without_one_is_refused(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     drawn_photo(50, 50).save(tmp_path / "images/a.png")
-    with pytest.raises(InputError, match=r"--pool own: scattering has no pooling of its own\. Give --pool mean"):
+    with pytest.raises(InputError, match=r"^scattering has no pooling of its own\. Choose mean, max or grid"):
         extract_map(open_images(tmp_path / "images"), load_backbone("scattering"), tmp_path / "out", Pooling("own"))

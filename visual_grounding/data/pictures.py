@@ -8,12 +8,16 @@ frames them so.
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
+from ..errors import InputError
 from ..features.pixels import PixelSource
 from ..images.sources import open_images
 from .visual_context import VisualContextConfig
 
 if TYPE_CHECKING:  # it imports torchvision, which features don't need
     from ..features.image_network import ImageNetwork
+
+# Of this task, for what an image network's errors are about.
+_FLAGS = {"backbone": "--image-backbone", "weights": "--image-backbone-weights", "image_size": "--image-size"}
 
 
 @dataclass
@@ -64,4 +68,8 @@ class Pictures:
     def _build(self) -> "ImageNetwork":
         from ..features.image_network import build_image_network
 
-        return build_image_network(self.cfg.image_backbone, self.cfg.image_backbone_weights, self.cfg.image_size)
+        try:
+            return build_image_network(self.cfg.image_backbone, self.cfg.image_backbone_weights, self.cfg.image_size)
+        except InputError as error:
+            flags = [_FLAGS[choice] for choice in error.choices if choice in _FLAGS]
+            raise InputError(f"{error} See {' and '.join(flags)}." if flags else str(error)) from error

@@ -1,7 +1,6 @@
 """An image network that is trained with the retriever: pixels to the places of its map (VA §2.1, its CNN)."""
 
 import json
-import re
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -105,18 +104,18 @@ def build_image_network(name: str, weights: str | None, image_size: int | None) 
         InputError: as `load_backbone`, or the network has nothing to learn.
     """
     if ":" in name:
-        raise InputError(f"--image-backbone should be a network of torchvision, such as resnet50, but is {name}.")
-    try:
-        backbone = load_backbone(name, weights, image_size)
-    except InputError as error:  # it speaks of things, or names the flags of `extract`
-        message = re.sub(r"--(backbone|weights)\b|^(backbone)\b", r"--image-\1\2", str(error))
-        raise InputError(message.replace("--image-weights", "--image-backbone-weights")) from error
+        raise InputError(
+            f"a network that is trained along should be one of torchvision's, such as resnet50, but is {name}.",
+            "backbone",
+        )
+    backbone = load_backbone(name, weights, image_size)
     # Random weights come with a fixed scale, for features in float16; training finds its own.
     network = getattr(backbone.network, "network", backbone.network) if weights == RANDOM else backbone.network
     if not any(True for _ in network.parameters()):
         raise InputError(
-            f"--image-backbone {name} has no weights to learn. Use its features instead: visual-grounding extract "
-            f"--backbone {name} …, then --image-features DIR."
+            f"{name} has no weights to learn. Use its features instead, made with: visual-grounding extract "
+            f"--backbone {name} … --out DIR",
+            "backbone",
         )
     return ImageNetwork(name, network, backbone.preprocessing, pretrained=weights != RANDOM)
 

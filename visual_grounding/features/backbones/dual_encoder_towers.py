@@ -67,8 +67,9 @@ def load_image_tower(full_name: str, weights: str | None, image_size: int | None
     if weights not in (None, "none"):
         if not Path(str(weights)).is_dir():
             raise InputError(
-                f"--weights {weights} should be a folder with config.json, model.safetensors and "
-                f"preprocessor_config.json, or none, because --backbone is {full_name}; but there is no such folder."
+                f"the weights of {full_name} should be a folder with config.json, model.safetensors and "
+                f"preprocessor_config.json, or none, but {weights} is no folder.",
+                "weights",
             )
         source = str(weights)
     family, config = read_config(source)
@@ -87,7 +88,8 @@ def load_image_tower(full_name: str, weights: str | None, image_size: int | None
     side = vision.image_size if image_size is None else image_size
     if side % vision.patch_size:
         raise InputError(
-            f"--image-size should be a multiple of {vision.patch_size}, the patches of {full_name}, but is {side}."
+            f"the image size should be a multiple of {vision.patch_size}, the patches of {full_name}, but is {side}.",
+            "image_size",
         )
     preprocessing = _preprocessing(source, side, vision.image_size)
     network = _PatchMap(model, family, vision)

@@ -126,8 +126,10 @@ class _Map(nn.Module):
                 return tokens.transpose(1, 2).unflatten(2, (height, width))
         shape = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
         raise InputError(
-            f"--backbone {self.name} should give a map (B, C, h, w) or a square of tokens, but gives {shape}. "
-            "Give --pool own, or choose another network."
+            f"{self.name} should give a map (B, C, h, w) or a square of tokens, but gives {shape}. Take its own "
+            "pooling, or choose another network.",
+            "pool",
+            "backbone",
         )
 
     def _grid(self, tokens: int) -> tuple[int, int]:
@@ -163,7 +165,7 @@ class _Own(nn.Module):
 
 
 def _checked_name(full_name: str, weights: str | None) -> str:
-    """ARCHITECTURE[.TAG] that timm knows, with the tag that --weights may give."""
+    """ARCHITECTURE[.TAG] that timm knows, with the tag that the weights may give."""
     import timm
 
     name = full_name.removeprefix(PREFIX)
@@ -172,20 +174,23 @@ def _checked_name(full_name: str, weights: str | None) -> str:
     if architecture not in known:
         close = get_close_matches(architecture.lower().replace("-", "_"), known, n=3, cutoff=0.5)
         raise InputError(
-            f"--backbone {full_name} is unknown to timm {timm.__version__}."
+            f"{full_name} is unknown to timm {timm.__version__}."
             f"{' Did you mean ' + ', '.join(PREFIX + match for match in close) + '?' if close else ''} "
-            "All names: python -c 'import timm; print(timm.list_models())'"
+            "All names: python -c 'import timm; print(timm.list_models())'",
+            "backbone",
         )
     given = weights if weights not in (None, "none") and not is_file(weights) and not Path(weights).is_dir() else None
-    for flag, wanted in (("--backbone", tag), ("--weights", given)):
+    for choice, wanted in (("backbone", tag), ("weights", given)):
         tags = [entry.partition(".")[2] for entry in timm.list_pretrained(f"{architecture}.*")]
         if wanted and wanted not in tags:
             close = get_close_matches(wanted, tags, n=1, cutoff=0.5)
             raise InputError(
-                f"{flag} {full_name if flag == '--backbone' else given}: {architecture} has no weights {wanted!r}"
-                f"{' and there is no such file or folder' if flag == '--weights' else ''}."
+                f"{architecture} has no weights {wanted!r}"
+                f"{', and there is no such file or folder' if choice == 'weights' else ''}."
                 f"{' Did you mean ' + close[0] + '?' if close else ''} Known: {', '.join(tags) or 'none at all'}; "
-                "or give --weights FILE, FOLDER or none (random numbers)."
+                "or a file, a folder, or none (random numbers).",
+                "weights",
+                *((choice,) if choice != "weights" else ()),
             )
     return f"{architecture}.{given}" if given else name
 
@@ -194,7 +199,7 @@ def _read_folder(folder: Path, architecture: str) -> tuple[Path, dict[str, Any]]
     """The weights in a folder from the hub, and what its config.json says about preprocessing."""
     file = next((folder / name for name in _FILES if (folder / name).is_file()), None)
     if file is None:
-        raise InputError(f"--weights {folder} should hold {' or '.join(_FILES)}, but has neither.")
+        raise InputError(f"{folder} should hold {' or '.join(_FILES)}, but has neither.", "weights")
     path = folder / "config.json"
     if not path.is_file():
         return file, {}
@@ -205,7 +210,10 @@ def _read_folder(folder: Path, architecture: str) -> tuple[Path, dict[str, Any]]
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise InputError(f"{path} should be timm's JSON, but can't be used: {first_line(error)}") from error
     if written != architecture:
-        raise InputError(f"--weights {folder} holds a {written}, but --backbone asks for {PREFIX}{architecture}.")
+        message = (
+            f"{folder} should hold a {architecture}, because {PREFIX}{architecture} is asked for, but is a {written}."
+        )
+        raise InputError(message, "weights", "backbone")
     return file, {key: value for key, value in overlay.items() if key in _DATA and value is not None}
 
 
@@ -225,7 +233,7 @@ def _check_size(model: Any, full_name: str, image_size: int) -> None:
             model.forward_features(torch.zeros(1, 3, image_size, image_size))
     except (AssertionError, RuntimeError, ValueError) as error:
         raise InputError(
-            f"--image-size {image_size} doesn't suit --backbone {full_name}: {first_line(error)}"
+            f"pictures of {image_size} pixels don't suit {full_name}: {first_line(error)}", "image_size"
         ) from error
 
 
@@ -234,11 +242,11 @@ def _create(name: str, weights: str | None, file: Path | None, overlay: dict[str
     if weights == "none" or (file and not sizes):
         model = _build(name, False, overlay, sizes)
         if file:
-            load_strictly(model, read_weights(file, f"--weights {file}"), file, PREFIX + name)
+            load_strictly(model, read_weights(file), file, PREFIX + name)
         return model
     if file:  # timm itself brings the position embeddings to another size
-        state = read_weights(file, f"--weights {file}")
-        return _build(name, True, {**overlay, "state_dict": state, "custom_load": False}, sizes, f"--weights {file}")
+        state = read_weights(file)
+        return _build(name, True, {**overlay, "state_dict": state, "custom_load": False}, sizes, str(file))
     return _build(name, True, overlay, sizes)
 
 
@@ -252,7 +260,7 @@ def _build(
     except Exception as error:  # no network, no such host, shapes that differ, a size that isn't a multiple of patches
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         if not pretrained:
-            raise InputError(f"--backbone {PREFIX}{name} can't be built {_at(sizes)}: {reason}") from error
+            raise InputError(f"{PREFIX}{name} can't be built {_at(sizes)}: {reason}", "backbone") from error
         if origin is not None:
             raise InputError(f"{origin} doesn't fit {PREFIX}{name} {_at(sizes)}: {reason}") from error
         config = timm.get_pretrained_cfg(name)
@@ -261,13 +269,14 @@ def _build(
         place = f"https://huggingface.co/{hub} (model.safetensors)" if hub else url
         if not place:
             raise InputError(
-                f"timm has no weights for {PREFIX}{name}. Give --weights FILE or none (random numbers)."
+                f"timm has no weights for {PREFIX}{name}. Give a file, or none (random numbers).", "weights"
             ) from error
         raise InputError(
             f"The weights of {PREFIX}{name} can't be loaded {_at(sizes)}: {reason}. Offline, copy {place} here "
-            "and add: --weights model.safetensors"
+            "and give model.safetensors as its weights.",
+            "weights",
         ) from error
 
 
 def _at(sizes: dict[str, Any]) -> str:
-    return f"at --image-size {sizes['img_size']}" if sizes else "as asked"
+    return f"for pictures of {sizes['img_size']} pixels" if sizes else "as asked"

@@ -41,7 +41,7 @@ def load_torchvision(name: str, weights: str | None, image_size: int | None, see
     elif weights is not None and is_file(weights):
         path = Path(weights)
         origin = next((entry for entry in known if entry.url.endswith("/" + path.name)), origin)
-        load_strictly(model, read_weights(path, f"--weights {path}"), path, name)
+        load_strictly(model, read_weights(path), path, name)
         label = f"sha256-{sha256_of_file(path)}"
     else:
         origin = _named_weights(name, known, weights)
@@ -79,7 +79,7 @@ def _named_weights(name: str, known: Any, weights: str | None) -> Any:
     except KeyError:
         names = ", ".join(entry.name for entry in known)
         raise InputError(
-            f"--weights {weights} is neither a file nor weights of {name}, which has: {names}, none (random numbers)."
+            f"{weights} is neither a file nor weights of {name}, which has: {names}, none (random numbers).", "weights"
         ) from None
 
 
@@ -90,5 +90,7 @@ def _download(origin: Any, name: str) -> dict[str, torch.Tensor]:
         file = origin.url.rsplit("/", 1)[-1]
         raise InputError(
             f"The weights {origin.name} of {name} can't be downloaded from {origin.url}: {error}. Offline, "
-            f"copy it to {Path(torch.hub.get_dir()) / 'checkpoints' / file}, or elsewhere and add: --weights {file}"
+            f"copy it to {Path(torch.hub.get_dir()) / 'checkpoints' / file}, or elsewhere and "
+            f"give {file} as its weights.",
+            "weights",
         ) from error
