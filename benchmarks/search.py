@@ -24,7 +24,8 @@ def main() -> int:
     parser.add_argument("--images", type=int, default=100_000, help="I (default: %(default)s)")
     parser.add_argument("--size", type=int, default=512, help="D (default: %(default)s)")
     parser.add_argument("--queries", type=int, default=1000, help="Q (default: %(default)s)")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="(default: %(default)s)")
+    here = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", default=here, help="cpu or cuda (default: %(default)s)")
     args = parser.parse_args()
     print(machine())
     print(f"top 8 of {args.images} images of {args.size} numbers for {args.queries} sentences on {args.device}")

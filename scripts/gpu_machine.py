@@ -20,7 +20,8 @@ def main() -> int:
         print("faiss isn't installed: only exact search is measured")
     for number in range(torch.cuda.device_count()):
         device = torch.cuda.get_device_properties(number)
-        print(f"cuda:{number} {device.name}, {device.total_memory / 2**30:.0f} GiB, capability {device.major}.{device.minor}")
+        memory = f"{device.total_memory / 2**30:.0f} GiB"
+        print(f"cuda:{number} {device.name}, {memory}, capability {device.major}.{device.minor}")
     if not torch.cuda.is_available():
         print("torch sees no CUDA device")
         return 1
