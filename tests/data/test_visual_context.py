@@ -92,6 +92,18 @@ def test_sentences_without_image_are_counted_once_a_run(store, tmp_path, caplog)
     assert (add(tmp_path, image_order="blank") == -1).all() and not caplog.text
 
 
+def test_sentences_that_keep_an_own_image_when_shuffled_are_counted(store, tmp_path, caplog):
+    ids = np.array([[row, 19] for row in range(11)])
+    ids[:5, 1] = 12 + np.arange(5)  # image 19 is among those of 6 of 11, so one of these gets it again
+    write_image_ids(tmp_path / "ids/train", ids, store.keys_sha256)
+    arranged = add(tmp_path, image_order="shuffled")
+    assert (arranged[:, 1] == 19)[5:].sum() == 1 and (arranged[:, 0] != ids[:, 0]).all()
+    assert caplog.text.count("1 of 11 sentences of train.en-de (9.1%) keep an image of their own under --image-o") == 1
+    caplog.clear()
+    add(tmp_path, image_order="shuffled", images_per_sentence=1)
+    assert not caplog.text
+
+
 def test_what_does_not_belong_together_is_refused(store, tmp_path):
     def refused(message: str, ids: np.ndarray, digest: str = store.keys_sha256, **flags: object) -> None:
         folder = tmp_path / f"ids{len(list(tmp_path.iterdir()))}"

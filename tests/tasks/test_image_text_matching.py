@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 import torch
 from conftest import write_store
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
+from omegaconf import OmegaConf
 
 from visual_grounding.criterions.hardest_negative_triplet import HardestNegativeTripletCriterion
 from visual_grounding.errors import InputError
@@ -40,9 +43,9 @@ def model(task):
     return VisualSemanticEmbeddingModel.build_model(flags, task)
 
 
-def validate(task, model, batches: list[list[int]]) -> dict[str, float]:
+def validate(task, model, batches: list[list[int]], criterion=None) -> dict[str, float]:
     """As `fairseq-train` does: one `valid_step` and one `reduce_metrics` a batch, inside one aggregator a split."""
-    criterion = HardestNegativeTripletCriterion(task, 0.2, "both").eval()
+    criterion = (criterion or HardestNegativeTripletCriterion(task, 0.2, "both")).eval()
     dataset = task.dataset("valid")
     with metrics.aggregate(new_root=True) as scores:
         for batch in batches:
@@ -65,6 +68,31 @@ def test_validation_scores_the_whole_split_and_counts_a_repeated_caption_once(ta
         scores = validate(task, model, batches)
         assert {name: scores[name] for name in expected} == expected
         assert all(type(scores[name]) is float for name in expected)
+
+
+def test_another_criterion_serves_the_task(task, model):
+    """Registered from outside; the same scores as the package's own, because embeddings are what is scored."""
+
+    @register_criterion("mean_distance_of_pairs", dataclass=FairseqDataclass)
+    class MeanDistanceOfPairs(FairseqCriterion):
+        def forward(self, model, sample, reduce=True):
+            text, images = model(**sample["net_input"])
+            if not self.training:
+                self.task.collect("embeddings", id=sample["id"], image=sample["image_rows"], text=text, images=images)
+            loss = (text - images).norm(dim=1).sum()
+            return loss, len(text), {"ntokens": 1, "nsentences": len(text), "sample_size": len(text)}
+
+        @staticmethod
+        def reduce_metrics(logging_outputs):
+            metrics.log_scalar("loss", 0.0)
+
+    task.load_dataset("valid")
+    criterion = task.build_criterion(OmegaConf.create({"_name": "mean_distance_of_pairs"}))
+    assert isinstance(criterion, MeanDistanceOfPairs)
+    own = validate(task, model, [list(range(21))])
+    other = validate(task, model, [list(range(9)), list(range(9, 21))], criterion)
+    names = [name for name in own if name.endswith(("_r1", "_r5", "_r10", "_median_rank", "recall_sum"))]
+    assert len(names) == 9 and {name: other[name] for name in names} == {name: own[name] for name in names}
 
 
 def test_validation_of_a_second_split_starts_from_nothing(task, model):

@@ -37,7 +37,7 @@ class HardestNegativeTripletCriterion(FairseqCriterion):
         self.direction = str(triplet_direction)
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Any, int, dict[str, Any]]:
-        """Loss of a batch, summed; the number of its pairs; what to log, in evaluation with the embeddings.
+        """Loss of a batch, summed; the number of its pairs; what to log. In evaluation the task gets the embeddings.
 
         Shapes:
             sample["image_rows"]: (B,);  sample["net_input"]: what the model takes
@@ -58,7 +58,7 @@ class HardestNegativeTripletCriterion(FairseqCriterion):
             "sample_size": pairs,
         }
         if not self.training:
-            logging_output["embeddings"] = (text, images)
+            self.task.collect("embeddings", id=sample["id"], image=sample["image_rows"], text=text, images=images)
         return loss, pairs, logging_output
 
     @classmethod

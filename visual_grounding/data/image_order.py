@@ -5,6 +5,8 @@ import numpy as np
 from ..errors import InputError
 
 IMAGE_ORDERS = ("congruent", "shuffled", "blank")
+CANDIDATES = 4096  # rows that a row is tried with: all, in a table of no more rows
+MOST_FAILURES = 10_000  # rows that none of them helps, until no more are tried: a table may have images in every row
 
 
 def derangement(groups: np.ndarray, seed: int) -> np.ndarray:
@@ -39,13 +41,89 @@ def derangement(groups: np.ndarray, seed: int) -> np.ndarray:
     return order
 
 
+def keep_own_images(ids: np.ndarray, arranged: np.ndarray) -> np.ndarray:
+    """Which rows of a table still have an image of their own after it was arranged.
+
+    >>> keep_own_images(np.array([[0, 1], [2, -1]]), np.array([[3, 0], [4, -1]])).tolist()
+    [True, False]
+
+    Shapes:
+        ids, arranged: (S, N), −1 = none
+        returns: (S,) bool
+    """
+    kept = np.zeros(len(ids), dtype=bool)
+    for column in ids.T:
+        kept |= (column >= 0) & (arranged == column[:, None]).any(axis=1)
+    return kept
+
+
+def share_images(own: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Which of some rows share an image with one.
+
+    Shapes:
+        own: (N,);  others: (K, N), −1 = none
+        returns: (K,) bool
+    """
+    return (others[:, :, None] == own[own >= 0]).any(axis=(1, 2))  # (K, N, N) -> (K,)
+
+
+def shuffle_images(ids: np.ndarray, seed: int) -> np.ndarray:
+    """A seeded permutation of the rows of a table in which, as far as swaps find one, no row gets an image of its own.
+
+    It begins with the derangement of the best images. A row that gets an image of its own then swaps what it gets with
+    a row drawn at random, such that both get none of their own; if none of `CANDIDATES` is such a row, it keeps it.
+    With one image a row there is nothing to swap.
+
+    Shapes:
+        ids: (S, N), −1 = none; every row has an image.
+        returns: (S,), for each row the row whose images it gets.
+
+    Raises:
+        InputError: as `derangement`, of the best images.
+    """
+    best = ids[np.arange(len(ids)), (ids >= 0).argmax(axis=1)]
+    order = derangement(best, seed)
+    rng, swaps, failures = np.random.default_rng([seed, 1]), 1, 0
+    while swaps and failures < MOST_FAILURES:  # a swap may make way for others
+        swaps = 0
+        for row in rng.permutation(np.flatnonzero(keep_own_images(ids, ids[order]))):
+            if not share_images(ids[row], ids[order[[row]]])[0]:  # a partner of an earlier swap
+                continue
+            few = len(ids) <= CANDIDATES
+            candidates = rng.permutation(len(ids)) if few else rng.integers(len(ids), size=CANDIDATES)
+            partner = _first_partner(ids, order, row, candidates)
+            if partner is None:
+                failures += 1
+            else:
+                order[row], order[partner] = order[partner], order[row]
+                swaps += 1
+            if failures == MOST_FAILURES:
+                break
+    return order
+
+
+def _first_partner(ids: np.ndarray, order: np.ndarray, row: int, candidates: np.ndarray) -> int | None:
+    """The first row such that it and `row` get no image of their own once they swap what they get.
+
+    Shapes:
+        ids: (S, N);  order: (S,);  candidates: (K,)
+    """
+    for some in np.split(candidates, [64]):  # mostly one of the first is
+        takes, gives = share_images(ids[row], ids[order[some]]), share_images(ids[order[row]], ids[some])
+        fitting = some[~takes & ~gives]
+        if len(fitting):
+            return int(fitting[0])
+    return None
+
+
 def arrange_images(ids: np.ndarray, order: str, seed: int) -> np.ndarray:
     """Apply an image order to a table of image ids.
 
     Shapes:
         ids: (S, N), −1 = none.
         returns: (S, N). "congruent": as they are. "blank": all −1. "shuffled": whole rows move to other
-            sentences, whose best image is another one; a sentence without images stays without.
+            sentences, whose best image is another one, and of which, if possible, no image is the same; a sentence
+            without images stays without.
 
     Raises:
         InputError: an unknown order, or one that isn't possible.
@@ -57,7 +135,7 @@ def arrange_images(ids: np.ndarray, order: str, seed: int) -> np.ndarray:
     if order != "shuffled":
         raise InputError(f"--image-order must be one of {', '.join(IMAGE_ORDERS)}, but is {order!r}.")
     arranged = np.array(ids)
-    with_image = np.flatnonzero((ids >= 0).any(axis=1)) if ids.size else np.zeros(0, dtype=np.int64)
-    best = np.array([row[row >= 0][0] for row in ids[with_image]], dtype=np.int64)
-    arranged[with_image] = ids[with_image][derangement(best, seed)]
+    with_image = np.flatnonzero((ids >= 0).any(axis=1))
+    if len(with_image):
+        arranged[with_image] = arranged[with_image][shuffle_images(arranged[with_image], seed)]
     return arranged

@@ -30,7 +30,7 @@ from ..retrieval.image_ids import ImageIds
 from ..storage.signature import signature as made_by
 from .complete_batches import CompleteBatches
 from .image_memory import ImageMemory, restored_checkpoint, task_state_of
-from .image_order import IMAGE_ORDERS, arrange_images
+from .image_order import IMAGE_ORDERS, arrange_images, keep_own_images
 from .visual_batches import FoundImages, TabledImages, VisualContextDataset
 
 logger = logging.getLogger(__name__)
@@ -174,7 +174,13 @@ class VisualContext:
             table.check_against(self.store)
             table.check_lines(sentences, text.replace(split, split + (str(number) if number else ""), 1))
         order = str(self.cfg.image_order)
-        ids = arrange_images(ids, order, self.cfg.image_seed)
+        given, ids = ids, arrange_images(ids, order, self.cfg.image_seed)
+        kept = int(keep_own_images(given, ids).sum()) if order == "shuffled" else 0
+        if kept:
+            self.warn_once(
+                f"{kept} of {len(ids)} sentences of {text} ({kept / len(ids):.1%}) keep an image of their own under "
+                "--image-order shuffled: too many sentences share their images. Fewer --images-per-sentence may help."
+            )
         blind = int((ids < 0).all(axis=1).sum())
         if blind and order != "blank":
             self.warn_once(

@@ -3,13 +3,11 @@
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from ..errors import InputError, check_at_least_one
 from ..features.store import FeatureStore
-from ..text.line_index import LineIndex
-from .image_ids import NO_IMAGE
-from .index import KEYS, Index
+from .dense import DenseFinder
+from .image_names import ImageNames
+from .index import Index
 from .retriever import Retriever
 
 
@@ -27,30 +25,18 @@ class LiveRetrieval:
     """
 
     def __init__(self, retriever: str | Path, index: str | Path, store: FeatureStore, images_per_sentence: int) -> None:
-        check_at_least_one(images_per_sentence=images_per_sentence)
-        self.retriever = Retriever.load(retriever)
-        self.index = Index(index)
-        self.index.check_retriever(self.retriever)
-        if self.index.keys_sha256 != store.keys_sha256:
-            raise InputError(
-                f"index {index} and feature store {store.folder} were made from different collections: keys sha256 "
-                f"{self.index.keys_sha256[:8]}… ≠ {store.keys_sha256[:8]}…. Give the features of the images that the "
-                f"index has, or rebuild it with: visual-grounding index --retriever {retriever} … --out DIR"
-            )
-        self.images_per_sentence = images_per_sentence
-        self._keys = LineIndex(self.index.folder / KEYS)
+        self.finder = DenseFinder(Retriever.load(retriever), Index(index), images_per_sentence)
+        self.finder.check_store(store)
+        self._names = ImageNames(self.finder.collection)
 
     def find(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The nearest images of each sentence, best first; an empty sentence gets none.
+        """The nearest images of each sentence, best first.
 
         Shapes:
-            returns: ids (S, N) int64, −1 = none; scores (S, N) float32, cosines, 0 where there is none
+            returns: ids (S, N), −1 = none; scores (S, N) float32, cosines, 0 where there is none
         """
-        queries = self.retriever.encode_text(sentences)
-        scores, ids = self.index.search(queries, self.images_per_sentence, self.retriever.device)  # (S, N) each
-        empty = ~queries.any(dim=1) | torch.tensor([not sentence.strip() for sentence in sentences])  # (S,)
-        ids[empty], scores[empty] = NO_IMAGE, 0
-        return ids.numpy(), scores.numpy()
+        found = self.finder.find(sentences)
+        return found.ids, found.scores
 
     def describe(self, ids: np.ndarray, scores: np.ndarray) -> list[str]:
         """`key:score` of each image that was found for one sentence.
@@ -58,4 +44,4 @@ class LiveRetrieval:
         Shapes:
             ids, scores: (N,)
         """
-        return [f"{self._keys[row]}:{score:.4f}" for row, score in zip(ids.tolist(), scores) if row != NO_IMAGE]
+        return self._names.describe(ids, scores)

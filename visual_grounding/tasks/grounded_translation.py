@@ -53,7 +53,8 @@ class GroundedTranslationTask(TranslationTask):
         image_feature_size: F of the feature store, 0 without one; a model may ask for it.
 
     Raises:
-        InputError: only one of `--image-features` and `--image-ids`, or the two don't belong together.
+        InputError: only one of `--image-features` and `--image-ids`, or the two don't belong together; the training set
+            can't be repeated as `--upsample-primary` says.
     """
 
     cfg: GroundedTranslationConfig
@@ -61,6 +62,10 @@ class GroundedTranslationTask(TranslationTask):
     def __init__(self, cfg: GroundedTranslationConfig, src_dict: Dictionary, tgt_dict: Dictionary) -> None:
         super().__init__(cfg, src_dict, tgt_dict)
         _check_image_flags(cfg)
+        if cfg.upsample_primary == -1:
+            cfg.upsample_primary = 1  # fairseq's default takes train minus once, where there are train and train1
+        elif cfg.upsample_primary < 1:
+            raise InputError(f"--upsample-primary should be at least 1, but is {cfg.upsample_primary}.")
         self.images = VisualContext(cfg, self)
         if not cfg.retriever:
             self.images.check_tables()

@@ -12,10 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
 import torch
-from fairseq.logging import metrics
-from fairseq.logging.meters import Meter
-from fairseq.tasks import FairseqTask, register_task
-from torch import Tensor
+from fairseq.tasks import register_task
 
 from ..data.captions import CaptionDataset, load_captions
 from ..data.pictures import Pictures, PicturesConfig
@@ -26,15 +23,12 @@ from ..retrieval.recall import DIRECTIONS, RECALL_AT, recall_summary
 from ..text.pretrained_tokenizer import PretrainedTokenizer
 from ..text.words import DICTIONARY, Vocabulary, WordTokenizer
 from .frozen_weights import frozen_weights_kept
+from .validation_scores import Scored, ValidationScores, Values
 
 if TYPE_CHECKING:  # it imports torchvision, which features don't need
     from ..features.image_network import ImageNetwork
 
 logger = logging.getLogger(__name__)
-
-SCORES = [
-    f"{direction}_{score}" for direction in DIRECTIONS for score in (*(f"r{k}" for k in RECALL_AT), "median_rank")
-]
 
 
 @dataclass
@@ -42,7 +36,7 @@ class ImageTextMatchingConfig(PicturesConfig):
     """Flags of the retriever's data."""
 
     data: Optional[str] = field(
-        default=None, metadata={"help": "folder made by `visual-grounding prepare`: <split>.tsv and dict.txt"}
+        default=None, metadata={"help": "folder made by `visual-grounding prepare captions`: <split>.tsv and dict.txt"}
     )
     text_encoder: str = field(
         default="sru",
@@ -50,44 +44,33 @@ class ImageTextMatchingConfig(PicturesConfig):
     )
 
 
-class RetrievalMeter(Meter):
-    """Collects embeddings while a split is validated; scores them when asked. A caption seen twice counts once."""
+def recall_of_split(values: Values) -> dict[str, float]:
+    """All retrieval scores of a split: every caption against every image; images compete in the order of their rows.
 
-    def __init__(self) -> None:
-        self.reset()
+    Shapes:
+        values: image (S,) row of each caption's image; text (S, D); images (S, D), that image once a caption
+    """
+    rows, place = torch.unique(values["image"], return_inverse=True)  # (I,), (S,)
+    last = torch.zeros_like(rows).scatter_reduce(0, place, torch.arange(len(place)), "amax")  # of its captions
+    return recall_summary(values["text"], values["images"][last], place)
 
-    def reset(self) -> None:
-        """Forget everything."""
-        self.text: dict[int, Tensor] = {}
-        self.image_row: dict[int, int] = {}
-        self.images: dict[int, Tensor] = {}
-        self._scores: Optional[dict[str, float]] = None
 
-    def update(self, ids: list[int], image_rows: list[int], text: Tensor, images: Tensor) -> None:
-        """Add a batch: text (B, D) and images (B, D), one pair a row."""
-        for number, (caption, row) in enumerate(zip(ids, image_rows)):
-            self.text[caption] = text[number]
-            self.image_row[caption] = row
-            self.images[row] = images[number]
-        self._scores = None
-
-    @property
-    def scores(self) -> dict[str, float]:
-        """All retrieval scores of what was collected; images compete in the order of their rows."""
-        if self._scores is None:
-            captions, rows = sorted(self.text), sorted(self.images)
-            place = {row: number for number, row in enumerate(rows)}
-            self._scores = recall_summary(
-                torch.stack([self.text[caption] for caption in captions]),
-                torch.stack([self.images[row] for row in rows]),
-                torch.tensor([place[self.image_row[caption]] for caption in captions]),
-            )
-        return self._scores
+EMBEDDINGS = Scored(
+    values=("image", "text", "images"),
+    scores=(
+        *(f"{way}_{score}" for way in DIRECTIONS for score in (*(f"r{k}" for k in RECALL_AT), "median_rank")),
+        "recall_sum",
+    ),
+    score=recall_of_split,
+)
 
 
 @register_task("image_text_matching", dataclass=ImageTextMatchingConfig)
-class ImageTextMatchingTask(FairseqTask):
+class ImageTextMatchingTask(ValidationScores):
     """Bring captions and their images together.
+
+    A criterion hands over `embeddings` in evaluation (`validation_scores.py`): `image` (B,), which image each caption
+    describes, `text` (B, D) and `images` (B, D).
 
     Attributes:
         tokenizer: sentences to numbers, for the text encoder of `--text-encoder`.
@@ -100,6 +83,7 @@ class ImageTextMatchingTask(FairseqTask):
     cfg: ImageTextMatchingConfig
     source_dictionary = None
     target_dictionary = None
+    scored = {"embeddings": EMBEDDINGS}
 
     def __init__(self, cfg: ImageTextMatchingConfig) -> None:
         super().__init__(cfg)
@@ -121,13 +105,12 @@ class ImageTextMatchingTask(FairseqTask):
             path = os.path.join(cfg.data, DICTIONARY)
             if not os.path.isfile(path):
                 raise InputError(
-                    f"{cfg.data} should hold {DICTIONARY}. Make it with: visual-grounding prepare … --out DIR"
+                    f"{cfg.data} should hold {DICTIONARY}. Make it with: visual-grounding prepare captions … --out DIR"
                 )
             self.vocabulary = Vocabulary.load(path)
             self.tokenizer: Any = WordTokenizer(self.vocabulary)
         else:
             self.tokenizer = PretrainedTokenizer(cfg.text_encoder)
-        self._gathered: list[tuple[list[int], list[int], Tensor, Tensor]] = []
 
     @classmethod
     def setup_task(cls, cfg: ImageTextMatchingConfig, **kwargs: Any) -> "ImageTextMatchingTask":
@@ -156,7 +139,7 @@ class ImageTextMatchingTask(FairseqTask):
         """
         path = os.path.join(self.data, f"{split}.tsv")
         if not os.path.isfile(path):
-            raise InputError(f"{path} is missing. Make it with: visual-grounding prepare … --out {self.data}")
+            raise InputError(f"{path} is missing. Make it with: visual-grounding prepare captions … --out {self.data}")
         captions, rows = load_captions(path, self.image_store)
         dataset = CaptionDataset(captions, rows, self.tokenizer, shuffle=split == self.cfg.train_subset)
         if dataset.truncated:
@@ -169,30 +152,3 @@ class ImageTextMatchingTask(FairseqTask):
     def max_positions(self) -> None:
         """No limit: captions are cut by the tokenizer."""
         return None
-
-    def valid_step(self, sample: dict[str, Any], model: Any, criterion: Any) -> tuple[Any, Any, dict[str, Any]]:
-        """Loss of a batch; its embeddings, from every process, wait for the scores of the split."""
-        mine: tuple[list[int], list[int], Tensor, Tensor] | None = None
-        if sample:
-            loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
-            text, images = (embeddings.float().cpu() for embeddings in logging_output.pop("embeddings"))
-            mine = (sample["id"].tolist(), sample["image_rows"].tolist(), text, images)
-        else:  # fairseq-validate gives a process without a batch left an empty one
-            loss, sample_size, logging_output = 0.0, 0, {"loss": 0.0, "ntokens": 0, "nsentences": 0, "sample_size": 0}
-        everyone: list[Any] = [mine]
-        if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
-            everyone = [None] * torch.distributed.get_world_size()
-            torch.distributed.all_gather_object(everyone, mine)
-        self._gathered += [batch for batch in everyone if batch is not None]
-        return loss, sample_size, logging_output
-
-    def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion: Any) -> None:
-        """Log the criterion's numbers, and in validation the retrieval scores."""
-        super().reduce_metrics(logging_outputs, criterion)
-        if not self._gathered:
-            return
-        for batch in self._gathered:
-            metrics.log_custom(RetrievalMeter, "_retrieval", *batch)
-        self._gathered = []
-        for name in (*SCORES, "recall_sum"):
-            metrics.log_derived(name, lambda meters, name=name: round(meters["_retrieval"].scores[name], 4))

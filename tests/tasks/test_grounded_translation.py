@@ -1,0 +1,137 @@
+"""The translation task: images beside binarised text, in one part or several, or none."""
+
+import shutil
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import write_image_ids
+from fairseq.data import data_utils
+from fairseq.models.transformer import TransformerModel
+from fairseq.models.transformer.transformer_legacy import base_architecture
+
+from visual_grounding.errors import InputError
+from visual_grounding.features.store import FeatureStore
+from visual_grounding.retrieval.image_ids import ImageIds
+from visual_grounding.tasks.grounded_translation import GroundedTranslationConfig, GroundedTranslationTask
+
+
+def make_task(folder: Path, images: bool = True, **flags: object) -> GroundedTranslationTask:
+    places = {"image_features": str(folder / "store"), "image_ids": str(folder / "ids")} if images else {}
+    values = {"data": str(folder / "bin"), "source_lang": "en", "target_lang": "de", "train_subset": "train",
+              "dataset_impl": None, "required_seq_len_multiple": 1, **places, **flags}  # fmt: skip
+    return GroundedTranslationTask.setup_task(GroundedTranslationConfig(**values))
+
+
+def lines_and_images(task: GroundedTranslationTask, split: str) -> list[tuple[str, np.ndarray]]:
+    """Source line and image features of each sentence of a split, through its batches."""
+    dataset = task.dataset(split)
+    found = {}
+    for places in dataset.batch_by_size(dataset.ordered_indices(), max_sentences=7):
+        batch = dataset.collater([dataset[place] for place in places])
+        for row, place in enumerate(batch["id"].tolist()):
+            line = task.source_dictionary.string(dataset[place]["source"])
+            found[place] = line, batch["net_input"]["visual"]["features"][row].numpy()
+    assert sorted(found) == list(range(len(dataset)))
+    return [found[place] for place in sorted(found)]
+
+
+def expected(folder: Path, ids: Path, text: Path) -> list[tuple[str, np.ndarray]]:
+    features = FeatureStore(folder / "store").features
+    return list(zip(text.read_text().splitlines(), features[ImageIds(ids).ids]))
+
+
+def check_equal(found: list, wanted: list) -> None:
+    assert [line for line, _ in found] == [line for line, _ in wanted]
+    np.testing.assert_array_equal(np.stack([image for _, image in found]), np.stack([image for _, image in wanted]))
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_every_sentence_of_a_split_has_the_images_of_its_row(tiny_translation, split):
+    task = make_task(tiny_translation)
+    task.load_dataset(split)
+    folder = tiny_translation
+    check_equal(lines_and_images(task, split), expected(folder, folder / "ids" / split, folder / f"text/{split}.en"))
+    assert task.image_feature_size == 6
+
+
+@pytest.fixture
+def two_parts(tiny_translation: Path, tmp_path: Path) -> Path:
+    """The training set of 48 sentences and, as train1, the validation set of 12; with images of their own."""
+    shutil.copytree(tiny_translation / "bin", tmp_path / "bin")
+    for path in (tiny_translation / "bin").glob("valid.en-de.*"):
+        shutil.copy(path, tmp_path / "bin" / path.name.replace("valid", "train1"))
+    (tmp_path / "store").symlink_to(tiny_translation / "store")
+    shutil.copytree(tiny_translation / "ids/train", tmp_path / "ids/train")
+    shutil.copytree(tiny_translation / "ids/valid", tmp_path / "ids/train1")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("flags", "times"), [({}, 1), ({"upsample_primary": 1}, 1), ({"upsample_primary": 3}, 3)])
+def test_training_set_in_two_parts_repeats_images_with_their_text(two_parts, tiny_translation, flags, times):
+    """Without `--upsample-primary` fairseq's own task would fail: it takes the first part minus once."""
+    task = make_task(two_parts, **flags)
+    task.load_dataset("train", combine=True)
+    text = tiny_translation / "text"
+    first = expected(two_parts, two_parts / "ids/train", text / "train.en")
+    second = expected(two_parts, two_parts / "ids/train1", text / "valid.en")
+    check_equal(lines_and_images(task, "train"), [*first * times, *second])
+    alone = make_task(two_parts, images=False, **flags)
+    alone.load_dataset("train", combine=True)
+    assert len(alone.dataset("train")) == 48 * times + 12
+    with data_utils.numpy_seed(1):
+        assert len(alone.dataset("train").ordered_indices()) == 48 * times + 12
+
+
+def test_training_set_in_two_parts_needs_a_table_for_each(two_parts):
+    shutil.rmtree(two_parts / "ids/train1")
+    task = make_task(two_parts)
+    with pytest.raises(InputError, match=r"ids/train1 should hold image ids.*visual-grounding retrieve"):
+        task.load_dataset("train", combine=True)
+    write_image_ids(two_parts / "ids/train1", np.zeros((13, 2)), FeatureStore(two_parts / "store").keys_sha256)
+    with pytest.raises(InputError, match=r"train1.en-de has 12 sentences, but image ids in .*train1 have 13 rows"):
+        task.load_dataset("train", combine=True)
+
+
+@pytest.mark.parametrize("times", [0, -2])
+def test_training_set_that_is_taken_less_than_once_is_refused(tiny_translation, times):
+    with pytest.raises(InputError, match=f"--upsample-primary should be at least 1, but is {times}"):
+        make_task(tiny_translation, upsample_primary=times)
+
+
+def test_task_without_images_leaves_batches_as_they_are(tiny_translation):
+    task = make_task(tiny_translation, images=False)
+    task.load_dataset("valid")
+    dataset = task.dataset("valid")
+    batch = dataset.collater([dataset[0], dataset[1]])
+    assert sorted(batch["net_input"]) == ["prev_output_tokens", "src_lengths", "src_tokens"]
+    assert task.image_feature_size == 0 and task.state_dict() == {"image_features": None}
+
+
+def test_task_names_the_split_that_is_not_there(tiny_translation):
+    with pytest.raises(InputError, match=r"bin should hold binarised text of the split 'dev'.*none for en-de"):
+        make_task(tiny_translation).load_dataset("dev")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"image_ids": None}, "--image-features and --image-ids belong together, but --image-ids isn't given"),
+        ({"image_features": None}, "--image-ids and --image-features belong together.*--image-features isn't given"),
+        ({"image_ids": "a:b"}, r"as many folders as there are of text \(1: .*bin\), but names 2: a:b"),
+    ],
+)
+def test_task_refuses_flags_that_do_not_belong_together(tiny_translation, flags, message):
+    with pytest.raises(InputError, match=message):
+        make_task(tiny_translation, **flags)
+
+
+def test_task_refuses_a_model_that_takes_text_alone(tiny_translation):
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "encoder_embed_dim": 8, "decoder_embed_dim": 8,
+             "encoder_attention_heads": 1, "decoder_attention_heads": 1}  # fmt: skip
+    flags = Namespace(arch="transformer", _name="transformer", **sizes)
+    base_architecture(flags)
+    assert isinstance(make_task(tiny_translation, images=False).build_model(flags), TransformerModel)
+    with pytest.raises(InputError, match=r"TransformerModel .* takes text alone. Leave both flags out"):
+        make_task(tiny_translation).build_model(flags)
