@@ -61,7 +61,7 @@ step "train a translator that sees pictures; beside it a retriever on the collec
 train_translator images --arch visual_aware_transformer --visual-standardise --visual-dropout 0.1 \
     --image-features "$out/features/pairs" --image-ids "$out/ids" &
 other=$!
-run prepare visual-grounding prepare --train "$out/world/captions.train.tsv" --valid "$out/world/captions.valid.tsv" \
+run prepare visual-grounding prepare captions --train "$out/world/captions.train.tsv" --valid "$out/world/captions.valid.tsv" \
     --out "$out/captions"
 run train-retriever fairseq-train "$out/captions" --user-dir visual_grounding --task image_text_matching \
     --image-features "$out/features/collection" --arch visual_semantic_embedding --joint-size 256 --joint-batch-norm \

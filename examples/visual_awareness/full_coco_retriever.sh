@@ -21,7 +21,7 @@ visual-grounding extract --images "$COCO/karpathy.txt" --backbone resnet152 --po
 visual-grounding extract --images "$COCO/karpathy.txt" --backbone resnet152 --pool mean --device cuda \
     --out "$OUT/features/pooled"
 
-visual-grounding prepare --train "$OUT/captions/train.tsv" --valid "$OUT/captions/valid.tsv" \
+visual-grounding prepare captions --train "$OUT/captions/train.tsv" --valid "$OUT/captions/valid.tsv" \
     --test "$OUT/captions/test.tsv" --out "$OUT/captions/data"
 # Deviation: the CNN stays frozen; in the retriever that the paper names it is trained, too, from the 9th epoch on.
 # Assumption: hardest negatives in both directions, as there; eq. 1 of the paper shows the image's side alone.

@@ -30,7 +30,7 @@ else
 fi
 
 step "retriever data"
-run prepare visual-grounding prepare --train "$OUT/captions/train.tsv" --valid "$OUT/captions/valid.tsv" \
+run prepare visual-grounding prepare captions --train "$OUT/captions/train.tsv" --valid "$OUT/captions/valid.tsv" \
     --test "$OUT/captions/test.tsv" --out "$OUT/captions/data"
 
 step "byte pair encoding, learned on the training sentences of both languages, and fairseq's binary files"

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from visual_grounding.diagnosis.artefacts import Parts, scan_features
+from visual_grounding.diagnosis.artefacts import Parts, scan_numbers
 from visual_grounding.diagnosis.disk import bytes_needed, check_disk
 from visual_grounding.diagnosis.findings import Level, findings_of, ok
 
@@ -17,14 +17,14 @@ def test_scan_finds_every_kind_of_broken_number():
     features[4] = 0
     features[7] = -0.0
     features[8] = np.finfo(np.float16).max
-    assert scan_features(features) == (10, [2, 5, 6], 4, 2)
+    assert scan_numbers(features) == (10, [2, 5, 6], 4, 2)
 
 
 def test_scan_agrees_with_a_naive_loop():
     rng = np.random.default_rng(0)
     features = rng.integers(0, 2**16, (200, 1, 5)).astype(np.uint16).view(np.float16)  # any bits at all
     naive = [row for row in range(200) if not all(np.isfinite(float(number)) for number in features[row, 0])]
-    scan = scan_features(features)
+    scan = scan_numbers(features)
     assert (scan.bad, scan.bad_count, scan.rows) == (naive[:3], len(naive), 200)
 
 
@@ -34,7 +34,7 @@ def test_scan_of_a_large_store_looks_at_its_beginning_and_its_end_in_bounded_mem
     large[0] = large[-1] = np.nan
     large.flush()
     tracemalloc.start()
-    scan = scan_features(np.load(path, mmap_mode="r"), limit=20 << 20)
+    scan = scan_numbers(np.load(path, mmap_mode="r"), limit=20 << 20)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert scan.bad == [0, 39_999] and scan.bad_count == 2
@@ -43,7 +43,7 @@ def test_scan_of_a_large_store_looks_at_its_beginning_and_its_end_in_bounded_mem
 
 
 def test_scan_of_an_empty_store():
-    assert scan_features(np.zeros((0, 1, 4), np.float16)) == (0, [], 0, 0)
+    assert scan_numbers(np.zeros((0, 1, 4), np.float16)) == (0, [], 0, 0)
 
 
 def test_check_that_breaks_is_a_finding():

@@ -102,7 +102,7 @@ def test_typed_sentences_get_the_images_and_translations_of_the_other_commands(
         (["--retriever", "{other}", "--image-index", "{found}/index"], "was made by another retriever than .*other: "),
         (
             ["--retriever", "{found}/retriever", "--image-index", "{found}/index", "--image-features", "{store}"],
-            "index .* and feature store .*elsewhere were made from different collections: keys sha256 [0-9a-f]{8}… ≠",
+            "images are found in .*index, but feature store .*elsewhere was made from a different collection: keys ",
         ),
         (
             ["--retriever", "{found}/retriever", "--image-index", "{found}/index", "--image-ids", "{found}/ids"],
@@ -116,7 +116,7 @@ def test_typed_sentences_get_the_images_and_translations_of_the_other_commands(
         ),
         (
             ["--retriever", "{found}/retriever", "--image-index", "{found}/index", "--images-per-sentence", "-1"],
-            "--images-per-sentence should be at least 1, but is -1",
+            "images per sentence should be at least 1, but is -1",
         ),
     ],
 )
@@ -168,7 +168,7 @@ def test_retriever_reads_what_was_typed_not_what_the_model_reads(task, found, ca
     """`x` and `y` are one unknown word to the translation model, and the retriever's own words."""
     own = Retriever.load(found / "retriever")
     keys = list(task.image_store.keys())
-    cosines = own.encode_text(["x", "y", "xy a"]) @ torch.tensor(np.array(task.live.index.embeddings)).T
+    cosines = own.encode_text(["x", "y", "xy a"]) @ torch.tensor(np.array(task.live.finder.collection.embeddings)).T
     nearest = [[keys[row] for row in best] for best in cosines.topk(8).indices.tolist()]
     assert nearest[0] != nearest[1]
     for typed in (["x", "y"], ["x@@ y a"]):

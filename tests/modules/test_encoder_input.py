@@ -176,3 +176,12 @@ def test_tokenizer_that_closes_a_sentence_with_two_symbols_is_refused(tmp_path: 
     bridge = TokenizerBridge(str(tmp_path / "two"))
     with pytest.raises(InputError, match=r"should close a sentence with one symbol, or none, .* \['</s>', '<mask>'\]"):
         EncoderInput(bridge, bridge.symbols, "dict.txt")
+
+
+def test_a_piece_of_several_roles_goes_back_with_the_row_of_the_sentences_end(tmp_path: Path):
+    bridge = TokenizerBridge(str(make_tokenizer(tmp_path / "gpt2", "gpt2")))
+    reads = EncoderInput(bridge, bridge.symbols, "dict.txt")
+    weight = torch.zeros(len(bridge), 2)
+    rows = reads.fairseq_rows(weight)
+    rows[0], rows[EOS], rows[3] = 5, 7, 9  # <s>, </s> and <unk> are all <|endoftext|>, number 300
+    assert reads.tokenizer_rows(rows, weight)[300].tolist() == [7, 7]

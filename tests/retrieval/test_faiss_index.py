@@ -15,7 +15,7 @@ from small_retriever import make_retriever, make_sentences, make_store, retrieve
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval import faiss_index
-from visual_grounding.retrieval.approximation import recall_of_table
+from visual_grounding.retrieval.approximation import recall_of_ids
 from visual_grounding.retrieval.faiss_index import (
     FaissSearcher,
     FaissSettings,
@@ -114,11 +114,12 @@ def test_approximate_kinds_find_everything_when_every_list_is_searched(retriever
 def test_recall_counts_what_is_missing(retriever, large_store, tmp_path):
     build_index(retriever, FeatureStore(large_store), tmp_path / "index")
     index, sentences = Index(tmp_path / "index"), make_sentences()
-    nearest = index.search_exactly(retriever.encode_text(sentences), 4)[1].numpy()
-    assert recall_of_table(retriever, index, sentences, nearest, None) == 1.0
+    queries = retriever.encode_text(sentences)
+    nearest = index.search_exactly(queries, 4)[1].numpy()
+    assert recall_of_ids(index, queries, nearest, None) == 1.0
     nearest[:, 1:3] = -1
-    assert recall_of_table(retriever, index, sentences, nearest, None) == 0.5  # the empty sentence doesn't count
-    assert recall_of_table(retriever, index, ["", " "], nearest[:2], None) == 0.0
+    assert recall_of_ids(index, queries, nearest, None) == 0.5  # the empty sentence doesn't count
+    assert recall_of_ids(index, queries[:2] * 0, nearest[:2], None) == 0.0
 
 
 @pytest.mark.parametrize("kind", ["flat", "ivf", "pq"])

@@ -136,6 +136,7 @@ def test_roles_are_those_that_the_tokenizer_plays_them_with(tmp_path):
         bridge = made(tmp_path, family)
         assert bridge.tokenizer_ids[:4].tolist() == roles, family
         assert (bridge.opening, bridge.closing) == (opening, closing), family
+    assert bridge.numbers_of(["<|endoftext|>"]) == [[EOS]]  # which of its roles a text names
 
 
 def test_words_that_are_no_pieces_stay_and_no_line_break_comes_out(tmp_path):
@@ -222,6 +223,9 @@ def test_tokenizer_that_makes_no_pieces_is_refused(tmp_path):
     PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE({"b": 0}, []))).save_pretrained(tmp_path / "mute")
     with pytest.raises(InputError, match=r"mute' should make a piece of the text 'a', but makes none"):
         TokenizerBridge(str(tmp_path / "mute"))
+    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"b": 0}))).save_pretrained(tmp_path / "words")
+    with pytest.raises(InputError, match=r"words' can't cut 'a' … : WordLevel error: Missing \[UNK\] token"):
+        TokenizerBridge(str(tmp_path / "words"))
 
 
 def test_bridge_needs_no_fairseq():

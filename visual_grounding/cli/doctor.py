@@ -133,7 +133,7 @@ def _diagnose_files(args: argparse.Namespace) -> Iterator["Finding"]:
         (_given(args.text), lambda: artefacts.check_text(args.text, parts)),
         (_given(args.image_ids), lambda: artefacts.check_image_ids(args.image_ids, args.text, parts)),
         (_given(args.retriever), lambda: artefacts.check_retriever(args.retriever, parts, unchecked)),
-        (_given(args.index), lambda: artefacts.check_index(args.index, parts)),
+        (_given(args.index), lambda: artefacts.check_index(args.index, parts, args.whole_store)),
         (
             [Path(source) for source in args.images or []],
             lambda: artefacts.check_images(named_sources(args), open_image_source(args), parts),

@@ -1,16 +1,17 @@
 """Files: a store, ids, a text, a retriever, an index, pictures; each by itself, and whether they belong together."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..errors import InputError
 from ..features.store import FeatureStore
 from ..images.sources import ImageSource, UnreadableImage, read_image
-from ..storage.artefact import META, PARTIAL, sha256_of_file
+from ..storage.artefact import META, PARTIAL
 from ..storage.unfinished import Unfinished
 from ..text.lines import read_lines, sha256_of_lines
 from .columns import check_columns
@@ -25,6 +26,10 @@ SCANNED_BYTES = 512 << 20  # of features: about a second; of a larger store, thi
 _BLOCK_BYTES = 8 << 20
 _SAMPLED_IMAGES = 32
 _NAMED = 3  # how many culprits are named
+_BITS: dict[int, tuple[Any, int, int]] = {  # bytes of a number -> as bits, the exponent's, all but the sign
+    2: (np.uint16, 0x7C00, 0x7FFF),
+    4: (np.uint32, 0x7F800000, 0x7FFFFFFF),
+}
 
 
 @dataclass
@@ -59,23 +64,25 @@ def chosen_blocks(images: int, row_bytes: int, limit: int) -> Iterator[tuple[int
         yield number * block, block
 
 
-def scan_features(features: np.ndarray, limit: int = SCANNED_BYTES) -> Scan:
-    """Look for numbers that are none, block by block, so that memory stays the same for any store.
+def scan_numbers(features: np.ndarray, limit: int = SCANNED_BYTES) -> Scan:
+    """Look for numbers that are none, block by block, so that memory stays the same for any store or index.
 
     Up to `limit` bytes are looked at: everything, or blocks spread evenly from the first row to the last.
 
     Shapes:
-        features: (I, R, F) float16
+        features: (I, R, F) float16, or embeddings (I, D) float32
     """
+    bits_of, exponent, magnitude = _BITS[features.dtype.itemsize]
     row_bytes = max(1, features[:1].nbytes)
     rows = bad_count = absent = 0
     bad: list[int] = []
     for start, block in chosen_blocks(len(features), row_bytes, limit):
-        bits = np.ascontiguousarray(features[start : start + block]).view(np.uint16).reshape(-1, row_bytes // 2)
-        broken = np.flatnonzero(((bits & 0x7C00) == 0x7C00).any(axis=1))  # all exponent bits: NaN or infinity
+        rows_of_block = np.ascontiguousarray(features[start : start + block]).view(bits_of)
+        bits = rows_of_block.reshape(len(rows_of_block), -1) & magnitude
+        broken = np.flatnonzero(((bits & exponent) == exponent).any(axis=1))  # all exponent bits: NaN or infinity
         bad += [start + int(row) for row in broken[: _NAMED - len(bad)]]
         bad_count += len(broken)
-        absent += int((~(bits & 0x7FFF).any(axis=1)).sum())
+        absent += int((~bits.any(axis=1)).sum())
         rows += len(bits)
     return Scan(rows, bad, bad_count, absent)
 
@@ -106,22 +113,12 @@ def check_store(folder: Path, parts: Parts, everything: bool) -> Iterator[Findin
     """A feature store: whole, its keys those that it was made with, its numbers numbers."""
     store = FeatureStore(folder)
     parts.store = store
-    keys = sum(1 for _ in store.keys())  # noqa: SIM118 - it is no dict
     again = "Delete it, and extract or import it again."
-    if keys != len(store):
-        yield wrong(f"{folder / 'keys.txt'} should have {len(store)} lines, one an image, but has {keys}. {again}")
-    elif sha256_of_file(folder / "keys.txt") != store.keys_sha256:
-        yield wrong(
-            f"{folder / 'keys.txt'} was changed after the store was made: its sha256 isn't that in {META}. {again}"
-        )
+    yield from _check_keys(store)
     limit = store.features.nbytes if everything else SCANNED_BYTES
-    scan = scan_features(store.features, limit)
-    share = "all rows" if scan.rows == len(store) else f"{scan.rows} of {len(store)} rows, spread over all of them,"
-    if scan.bad:
-        named = ", ".join(f"row {row} ({store.key(row)})" for row in scan.bad)
-        yield wrong(
-            f"{folder}: {scan.bad_count} images hold NaN or infinity, such as {named}; {share} were scanned. {again}"
-        )
+    scan = scan_numbers(store.features, limit)
+    share = _share(scan, store)
+    yield from _check_numbers(scan, store, again)
     yield from check_columns(store, chosen_blocks(len(store), max(1, store.features[:1].nbytes), limit), share)
     if scan.rows and scan.absent == scan.rows:
         yield wrong(f"{folder}: every image that was looked at is absent: all its features are zero. {again}")
@@ -129,6 +126,31 @@ def check_store(folder: Path, parts: Parts, everything: bool) -> Iterator[Findin
     if store.columns:
         regions += f" with {', '.join(store.columns)}"
     yield ok(f"{folder}: {len(store)} images, {regions}; {share} were scanned, {scan.absent} of them absent.")
+
+
+def _check_keys(collection: "FeatureStore | Index") -> Iterator[Finding]:
+    try:
+        for _ in collection.keys():  # noqa: SIM118 - it is no dict
+            pass
+    except InputError as error:
+        yield wrong(str(error))
+
+
+def _check_numbers(scan: Scan, collection: "FeatureStore | Index", again: str) -> Iterator[Finding]:
+    if not scan.bad:
+        return
+    names = {row: f"row {row}" for row in scan.bad}
+    with suppress(InputError):  # its keys are broken, too
+        names |= {row: f"row {row} ({key})" for row, key in enumerate(collection.keys()) if row in names}
+    yield wrong(
+        f"{collection.folder}: {scan.bad_count} images hold NaN or infinity, such as {', '.join(names.values())}; "
+        f"{_share(scan, collection)} were scanned. {again}"
+    )
+
+
+def _share(scan: Scan, collection: "FeatureStore | Index") -> str:
+    total = len(collection)
+    return "all rows" if scan.rows == total else f"{scan.rows} of {total} rows, spread over all of them,"
 
 
 def check_text(path: Path, parts: Parts) -> Iterator[Finding]:
@@ -208,13 +230,16 @@ def check_retriever(folder: Path, parts: Parts, features_unchecked: bool = False
     yield ok(f"{folder}: retriever, joint size {retriever.joint_size}.")
 
 
-def check_index(folder: Path, parts: Parts) -> Iterator[Finding]:
-    """An index: whole, made by this retriever from this store."""
+def check_index(folder: Path, parts: Parts, everything: bool) -> Iterator[Finding]:
+    """An index: whole, its numbers numbers, made by this retriever from this store."""
     from ..retrieval.index import INDEX, Index
     from ..storage.artefact import read_meta
 
     index = Index(folder)
-    fits = True
+    yield from _check_keys(index)
+    scan = scan_numbers(index.embeddings, index.embeddings.nbytes if everything else SCANNED_BYTES)
+    yield from _check_numbers(scan, index, "Delete it, and build it again.")
+    fits = not scan.bad
     rebuild = "visual-grounding index --retriever {} --image-features {} --out NEW".format(
         parts.retriever.folder if parts.retriever else "DIR", parts.store.folder if parts.store else "DIR"
     )

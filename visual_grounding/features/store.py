@@ -208,14 +208,23 @@ class FeatureStore:
         Raises:
             InputError: as `read_keys`.
         """
-        return read_keys(self.folder / "keys.txt", len(self))
+        return read_keys(self.folder / "keys.txt", len(self), self.keys_sha256)
 
     def key(self, row: int) -> str:
-        """The key of one row."""
-        return next((key for number, key in enumerate(self.keys()) if number == row), "without a key")
+        """The key of one row.
+
+        Raises:
+            InputError: as `keys`.
+        """
+        found = [key for number, key in enumerate(self.keys()) if number == row]  # to the end: it is checked there
+        return found[0] if found else "without a key"
 
     def rows_of(self, wanted: Iterable[str]) -> dict[str, int]:
-        """Rows of the wanted keys; a key that the store doesn't have is left out."""
+        """Rows of the wanted keys; a key that the store doesn't have is left out.
+
+        Raises:
+            InputError: as `keys`.
+        """
         wanted = set(wanted)
         return {key: row for row, key in enumerate(self.keys()) if key in wanted}
 

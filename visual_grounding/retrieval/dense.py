@@ -7,17 +7,25 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..errors import check_at_least_one
+from ..errors import InputError, check_at_least_one
 from .finder import IMAGES_PER_SENTENCE, Conclusion, Finder, Flags, Found, add_images_per_sentence, share
 from .image_ids import NO_IMAGE
 
 if TYPE_CHECKING:  # they import torch, which the help of a command line does without
+    from torch import Tensor
+
     from .index import Index
     from .retriever import Retriever
+
+MANY_UNKNOWN = 0.25  # of a text's words: from here on its images can't be trusted
+_OF_WORDS = ("no_known_word", "unknown_words", "words")  # counts that a table has where words are unknown
 
 
 class DenseFinder(Finder):
     """The N images whose embeddings have the highest cosines with that of a sentence.
+
+    A sentence none of whose words the retriever knows gets no image, as an empty one: it would be that of its
+    punctuation.
 
     Args:
         retriever: the one that made the index.
@@ -31,7 +39,7 @@ class DenseFinder(Finder):
     """
 
     method = "dense"
-    counts = ("truncated", "short")
+    counts = ("truncated", "short", *_OF_WORDS)
     collection: "Index"
 
     def __init__(
@@ -102,46 +110,100 @@ class DenseFinder(Finder):
         self.__dict__ = {**state, "retriever": Retriever.load(**state["retriever"])}
 
     def search(self, lines: list[str], empty: np.ndarray, excluded: np.ndarray | None) -> Found:
-        """The nearest images; sentences that are nothing but unprintable characters count as empty.
+        """The nearest images. Sentences that are nothing but unprintable characters count as empty.
 
         Shapes:
             empty: (L,) bool, changed in place;  excluded: (L,)
+
+        Raises:
+            InputError: the retriever makes NaN of a sentence, or as `Index.search`.
         """
         import torch
 
         tokens, truncated = self.retriever.tokenize(lines)
         queries = self.retriever.encode_tokens(tokens, self.batch_size)  # (L, D)
+        self._check_finite(queries, lines)
         exclude = None if excluded is None else torch.from_numpy(excluded)
-        scores, ids = self.collection.search(
-            queries, self.images_per_sentence, self.retriever.device, exclude, self.nprobe
+        scores, ids = (
+            found.numpy()
+            for found in self.collection.search(
+                queries, self.images_per_sentence, self.retriever.device, exclude, self.nprobe
+            )
         )  # (L, N) each
         empty |= ~queries.any(dim=1).numpy()
-        short = int((ids.numpy()[~empty] == NO_IMAGE).any(axis=1).sum())
-        return Found(ids.numpy(), scores.numpy(), {"truncated": truncated, "short": short})
+        words, known = self.retriever.tokenizer.count_known(tokens)
+        strange = _are_strange(words, known) & ~empty
+        ids[strange], scores[strange] = NO_IMAGE, 0
+        counts = {
+            "truncated": truncated,
+            "short": int((ids[~empty & ~strange] == NO_IMAGE).any(axis=1).sum()),
+            "no_known_word": int(strange.sum()),
+            "unknown_words": int((words - known).sum()),
+            "words": int(words.sum()),
+        }
+        return Found(ids, scores, counts)
+
+    def _check_finite(self, queries: "Tensor", lines: list[str]) -> None:
+        """Shapes: queries: (L, D)."""
+        broken = (~queries.isfinite().all(dim=1)).nonzero().squeeze(1).tolist()
+        if broken:
+            raise InputError(
+                f"retriever {self.retriever.folder} should turn every sentence into numbers, but makes NaN or infinity "
+                f"of {lines[broken[0]]!r:.80} and {len(broken) - 1} more of {len(lines)}. Its weights are too large or "
+                "broken: train and export it again."
+            )
 
     def conclude(
         self, counts: dict[str, int], lines: list[str], ids: np.ndarray, excluded: np.ndarray | None
     ) -> Conclusion:
-        """Measure how much an approximate search missed.
+        """Say nothing of unknown words where there are none; measure how much an approximate search missed.
 
         Shapes:
             ids: (S, N);  excluded: (S,)
+
+        Raises:
+            InputError: as `Index.search`.
         """
+        if not counts["unknown_words"]:
+            counts = {name: n for name, n in counts.items() if name not in _OF_WORDS}
         if not self.collection.approximate:
             return Conclusion(counts, {})
-        from .approximation import recall_of_table
+        import torch
 
-        return Conclusion(counts, {"recall": recall_of_table(self.retriever, self.collection, lines, ids, excluded)})
+        from .approximation import SAMPLED, recall_of_ids, sample_of
+
+        chosen = sample_of(len(lines))
+        sampled = [lines[number] for number in chosen]
+        tokens, _ = self.retriever.tokenize(sampled)
+        nothing = self.are_empty(sampled) | _are_strange(*self.retriever.tokenizer.count_known(tokens))
+        queries = self.retriever.encode_tokens(tokens, SAMPLED)  # (Q, D)
+        queries = queries.masked_fill(torch.from_numpy(nothing).unsqueeze(1), 0.0)
+        apart = None if excluded is None else excluded[chosen]
+        recall = recall_of_ids(self.collection, queries, ids[chosen], apart, self.retriever.device)
+        return Conclusion(counts, {"recall": recall})
 
     def warnings(self, counts: Mapping[str, int], lines: int) -> Iterator[str]:
-        """Empty, cut, and short ones."""
+        """Sentences that are empty, unknown, cut, or find fewer than N; and how much of the text is unknown."""
         yield from super().warnings(counts, lines)
-        yield from share(
-            counts["truncated"], lines, f"were cut at {self.retriever.max_tokens} tokens to find their images."
-        )
-        more = (
-            "a higher nprobe would find more."
-            if self.collection.searches_some(self.nprobe)
-            else "the collection has no more."
-        )
+        unknown, words = counts.get("unknown_words", 0), counts.get("words", 0)
+        if unknown > MANY_UNKNOWN * words:
+            said = "aren't known to the retriever. Was it trained on captions of another language, or other topics?"
+            yield from share(unknown, words, said, "words")
+        said = "have no word that the retriever knows; they have no image."
+        yield from share(counts.get("no_known_word", 0), lines, said)
+        said = f"were cut at {self.retriever.max_tokens} tokens to find their images."
+        yield from share(counts["truncated"], lines, said)
+        more = "the collection has no more."
+        if self.collection.searches_some(self.nprobe):
+            more = "a higher nprobe would find more."
         yield from share(counts["short"], lines, f"have fewer than {self.images_per_sentence} images: {more}")
+
+
+def _are_strange(words: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Sentences of words of which the retriever knows none: it would find the same images for all of them.
+
+    Shapes:
+        words, known: (L,), as a tokenizer's `count_known`
+        returns: (L,) bool
+    """
+    return (words > 0) & (known == 0)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -15,7 +16,7 @@ from ..errors import InputError, first_line
 from ..features.backbones.dual_encoder_towers import FAMILIES
 from ..storage.signature import signature
 from ..storage.weights import load_strictly, read_weights
-from ..text.pretrained_tokenizer import load_tokenizer
+from ..text.pretrained_tokenizer import count_known_pieces, load_tokenizer
 from .retriever import Retriever
 from .retriever_folder import TEXT_ENCODER, WEIGHTS, Description, write_retriever, write_weights
 
@@ -151,6 +152,14 @@ class DualEncoderTokenizer:
         padding = "max_length" if self.pads_text else False
         options = {"truncation": True, "max_length": self.max_tokens, "padding": padding}
         return self.tokenizer(texts, **options)["input_ids"], cut
+
+    def count_known(self, tokens: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+        """`count_known_pieces` of each sentence.
+
+        Shapes:
+            returns: pieces (S,), known pieces (S,)
+        """
+        return count_known_pieces(self.tokenizer, tokens)
 
 
 def save_dual_encoder(folder: Path, config: DualEncoderConfig, text: Any, tokenizer: Any, signature: str) -> None:

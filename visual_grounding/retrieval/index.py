@@ -7,6 +7,7 @@ products.
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from ..storage.shards import Shard, ShardedArtefact
 from ..storage.signature import signature
 from .faiss_index import APPROXIMATE, FaissSearcher, FaissSettings, build_faiss, choose_settings, import_faiss
 from .retriever import Retriever
-from .search import MARGIN, exact_search, rerank, rerank_exactly
+from .search import MARGIN, NonFiniteRow, exact_search, rerank, rerank_exactly
 
 INDEX = "index"
 KEYS = "keys.txt"
@@ -110,24 +111,47 @@ class Index:
             returns: scores (Q, k) float32, ids (Q, k) int64, on the CPU
 
         Raises:
-            InputError: faiss is needed and isn't there, one of its files is broken, or the embeddings were cut short.
+            InputError: faiss is needed and isn't there, one of its files is broken, or the embeddings were cut short or
+                hold NaN or infinity.
         """
-        check_whole(self.folder / "embeddings.npy", self.embeddings.nbytes)
         if self.faiss is None:
             return self.search_exactly(queries, k, device, exclude)
         if self._searcher is None or self._searcher.process != os.getpid():  # a copy by fork
             self._searcher = FaissSearcher(self.folder, self.faiss, len(self))
-        scores, candidates = self._searcher.candidates(queries, k + MARGIN + (exclude is not None), device, nprobe)
-        queries = queries.to(device, torch.float32)
-        if self.approximate:
-            return rerank(queries, self.embeddings, candidates, k, exclude)
-        return rerank_exactly(queries, self.embeddings, scores, candidates, k, exclude, self._largest_norm)
+        with self._sound():
+            scores, candidates = self._searcher.candidates(queries, k + MARGIN + (exclude is not None), device, nprobe)
+            queries = queries.to(device, torch.float32)
+            if self.approximate:
+                return rerank(queries, self.embeddings, candidates, k, exclude)
+            return rerank_exactly(queries, self.embeddings, scores, candidates, k, exclude, self._largest_norm)
 
     def search_exactly(
         self, queries: Tensor, k: int, device: str | torch.device = "cpu", exclude: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """`search`, but every image is looked at, whatever the kind."""
-        return exact_search(queries, self.embeddings, k, device, exclude=exclude, largest_norm=self._largest_norm)
+        """`search`, but every image is compared, whatever the kind.
+
+        Shapes:
+            queries: (Q, D);  exclude: (Q,)
+            returns: scores (Q, k) float32, ids (Q, k) int64, on the CPU
+
+        Raises:
+            InputError: the embeddings were cut short, or hold NaN or infinity.
+        """
+        with self._sound():
+            return exact_search(queries, self.embeddings, k, device, exclude=exclude, largest_norm=self._largest_norm)
+
+    @contextmanager
+    def _sound(self) -> Iterator[None]:
+        """While embeddings are read."""
+        check_whole(self.folder / "embeddings.npy", self.embeddings.nbytes)
+        try:
+            yield
+        except NonFiniteRow as error:
+            key = next((key for row, key in enumerate(self.keys()) if row == error.row), "without a key")
+            raise InputError(
+                f"{self.folder / 'embeddings.npy'} should hold unit vectors, but row {error.row} ({key}) holds NaN or "
+                "infinity. Delete the index, and make it again with: visual-grounding index"
+            ) from error
 
     def __len__(self) -> int:
         return self.embeddings.shape[0]
@@ -138,7 +162,7 @@ class Index:
         Raises:
             InputError: as `read_keys`.
         """
-        return read_keys(self.folder / KEYS, len(self))
+        return read_keys(self.folder / KEYS, len(self), self.keys_sha256)
 
     def check_retriever(self, retriever: Retriever) -> None:
         """Refuse a retriever that didn't make this index.
@@ -203,7 +227,7 @@ def build_index(
 
     Raises:
         InputError: store and retriever don't fit, a choice doesn't fit the kind, faiss is needed and isn't there, or
-            `out` holds something else.
+            `out` holds something else, or an image's embedding isn't finite.
     """
     check_at_least_one(batch_size=batch_size, shard_size=shard_size)
     retriever.check_store(store, features_unchecked)
@@ -228,6 +252,7 @@ def build_index(
             features, padding_mask = store.gather(np.arange(start, stop))
             encoded = retriever.encode_images(torch.from_numpy(features), torch.from_numpy(padding_mask))
             vectors[start - shard.start : stop - shard.start] = encoded.numpy()
+        _check_finite(vectors, shard, retriever, store)
         norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
         noted = {"absent": int((norms == 0).sum()), "largest_norm": float(norms.max())}
         artefact.write(shard, {"embeddings": vectors}, {**noted, "unreadable": _unreadable(store, shard)})
@@ -263,6 +288,25 @@ def build_index(
             ),
         }
     )
+
+
+def _check_finite(vectors: np.ndarray, shard: Shard, retriever: Retriever, store: FeatureStore | PixelSource) -> None:
+    """Refuse what a retriever with broken weights makes of images: such a row would be found for every sentence.
+
+    Shapes:
+        vectors: (rows of the shard, D)
+
+    Raises:
+        InputError: a row holds NaN or infinity.
+    """
+    broken = shard.start + np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(broken):
+        key = next((key for row, key in enumerate(store.keys()) if row == broken[0]), "without a key")
+        raise InputError(
+            f"retriever {retriever.folder} should turn every image of {store.folder} into numbers, but makes NaN or "
+            f"infinity of row {broken[0]} ({key}) and {len(broken) - 1} more of rows {shard.start}..{shard.stop - 1}. "
+            "Its weights are too large or broken: train and export it again."
+        )
 
 
 def _choose_search(

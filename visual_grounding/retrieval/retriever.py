@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,6 +43,14 @@ class Tokenizer(Protocol):
 
     def encode(self, texts: list[str]) -> tuple[list[list[int]], int]:
         """Numbers of each sentence's tokens, and how many sentences were cut."""
+        ...
+
+    def count_known(self, tokens: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+        """How many words or pieces each sentence has, and how many of them aren't just the symbol for unknown ones.
+
+        Shapes:
+            returns: words (S,), known words (S,)
+        """
         ...
 
 

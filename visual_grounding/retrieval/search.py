@@ -22,6 +22,19 @@ from .image_ids import NO_IMAGE
 
 Embeddings = np.ndarray | Tensor
 
+
+class NonFiniteRow(ValueError):
+    """An embedding that holds NaN or infinity: it would be found for every query, or hide its neighbours.
+
+    Attributes:
+        row: the first such row.
+    """
+
+    def __init__(self, row: int) -> None:
+        super().__init__(f"row {row} of the embeddings holds NaN or infinity")
+        self.row = row
+
+
 MARGIN = 4  # candidates beyond k: so many equal images at the k-th place cost nothing
 _BLOCK = 16  # images of which only the maximum is looked at first
 _UNIT_ROUNDOFF = 2.0**-24
@@ -177,17 +190,24 @@ def scan(
     Shapes:
         queries: (Q, D) float32;  embeddings: (I, D)
         returns: scores (Q, C) float32, −inf where there is none; rows (Q, C) int64, −1 where there is none
+
+    Raises:
+        NonFiniteRow: an embedding in a file holds NaN or infinity.
     """
     chunk = chunk or _CHUNK.get(queries.device.type, _CHUNK["cpu"])
     parts = queries.split(query_chunk)
     best = [_Best(len(part), count, queries.device) for part in parts]
     memory = torch.empty(min(query_chunk, len(queries)) * min(chunk, len(embeddings)), device=queries.device)
+    check = torch.zeros((), device=queries.device)
     for start, images in _chunks(embeddings, chunk, queries.device):
         for part, part_best in zip(parts, best):
             shape = len(part), len(images)
             similarity = memory[: shape[0] * shape[1]].view(shape)  # always the same memory
             torch.mm(part, images.T, out=similarity)
             part_best.offer(similarity, start)
+        check += similarity[0].sum()  # one query tells: its product with NaN or infinity isn't finite
+    if isinstance(embeddings, np.ndarray) and not bool(check.isfinite()):
+        _refuse_broken(embeddings)
     for part_best in best:
         part_best.join()
     return torch.cat([part.scores for part in best]), torch.cat([part.rows for part in best])
@@ -221,6 +241,9 @@ def exact_search(
     Shapes:
         queries: (Q, D);  embeddings: (I, D);  exclude: (Q,)
         returns: scores (Q, k) float32, ids (Q, k) int64, on the CPU
+
+    Raises:
+        NonFiniteRow: an embedding in a file holds NaN or infinity.
     """
     queries = queries.to(device, torch.float32)
     if not len(queries) or not len(embeddings):
@@ -246,6 +269,9 @@ def rerank_exactly(
         queries: (Q, D) float32;  embeddings: (I, D);  exclude: (Q,)
         candidate_scores: (Q, C), best first;  candidates: (Q, C) rows, −1 where there is none
         returns: scores (Q, k) float32, ids (Q, k) int64, on the CPU
+
+    Raises:
+        NonFiniteRow: a candidate's embedding in a file holds NaN or infinity.
     """
     scores, ids = rerank(queries, embeddings, candidates, k, exclude)
     if candidates.shape[1] >= len(embeddings):
@@ -272,6 +298,9 @@ def rerank(
     Shapes:
         queries: (Q, D) float32;  embeddings: (I, D);  candidates: (Q, C) rows, −1 where there is none;  exclude: (Q,)
         returns: scores (Q, k) float32, ids (Q, k) int64, on the CPU; 0 and −1 where nothing is left
+
+    Raises:
+        NonFiniteRow: a candidate's embedding in a file holds NaN or infinity.
     """
     candidates = candidates.sort(dim=1).values  # so that a stable sort by score leaves ties in order
     scores = torch.full(candidates.shape, float("-inf"), device=queries.device)
@@ -295,12 +324,18 @@ def rerank(
 def _search_in_float64(
     queries: Tensor, embeddings: Embeddings, k: int, exclude: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """`exact_search` without candidates: every score in float64, then rounded."""
+    """`exact_search` without candidates: every score in float64, then rounded.
+
+    Raises:
+        NonFiniteRow: an embedding in a file holds NaN or infinity.
+    """
     device = queries.device
     scores = torch.full((len(queries), k), float("-inf"), device=device)
     ids = torch.full((len(queries), k), NO_IMAGE, device=device)
     for start, images in _chunks(embeddings, _CHUNK["cpu"], device):
         similarity = (queries.double() @ images.double().T).float()  # (Q, chunk)
+        if isinstance(embeddings, np.ndarray) and not bool(similarity[0].sum().isfinite()):
+            _refuse_broken(embeddings)
         similarity[:, ~images.any(dim=1)] = float("-inf")
         if exclude is not None:
             _exclude(similarity, exclude.to(device) - start)
@@ -343,15 +378,30 @@ def _chunks(embeddings: Embeddings, chunk: int, device: torch.device) -> Iterato
 
 
 def _rows(embeddings: Embeddings, rows: Tensor) -> Tensor:
-    """Some rows of a collection, in float32.
+    """Some rows of a collection, in float32; what is read from a file is checked.
 
     Shapes:
         rows: (Q, C)
         returns: (Q, C, D)
+
+    Raises:
+        NonFiniteRow: one of the rows holds NaN or infinity.
     """
     if isinstance(embeddings, np.ndarray):
-        return torch.from_numpy(embeddings[rows.cpu().numpy()].astype(np.float32, copy=False))
+        found = torch.from_numpy(embeddings[rows.cpu().numpy()].astype(np.float32, copy=False))
+        broken = rows[~found.isfinite().all(dim=-1)]
+        if len(broken):
+            raise NonFiniteRow(int(broken.min()))
+        return found
     return embeddings[rows.to(embeddings.device)].float()
+
+
+def _refuse_broken(embeddings: Embeddings) -> None:
+    """Name the first row that holds NaN or infinity, if there is one; sums may be infinite where no number is."""
+    for start, images in _chunks(embeddings, _CHUNK["cpu"], torch.device("cpu")):
+        broken = (~images.isfinite().all(dim=1)).nonzero()
+        if len(broken):
+            raise NonFiniteRow(start + int(broken[0]))
 
 
 def _largest_norm(embeddings: Embeddings) -> float:

@@ -128,22 +128,43 @@ def _is_sound(value: Any, kind: type | UnionType) -> bool:
     return not isinstance(value, str) or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
-def read_keys(path: Path, rows: int) -> Iterator[str]:
-    """Lines of a key list, one by one from disk.
+def read_keys(path: Path, rows: int, sha256: str) -> Iterator[str]:
+    """Lines of a key list, one by one from disk; read them to the end, where they are checked.
+
+    Args:
+        path: the file.
+        rows: how many lines it should have.
+        sha256: the digest of its bytes that the artefact was made with.
 
     Raises:
-        InputError: it can't be read, isn't UTF-8, or at its end: it hasn't `rows` lines.
+        InputError: it can't be read, isn't UTF-8, or at its end: it hasn't `rows` lines, or isn't what it was.
     """
     lines = 0
+    digest = hashlib.sha256()
     try:
-        with open(path, encoding="utf-8", newline="\n") as file:
+        with open(path, "rb") as file:
             for line in file:
                 lines += 1
-                yield line.rstrip("\n")
+                digest.update(line)
+                yield line.removesuffix(b"\n").decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} should hold image keys, but can't be read: {error}.") from error
     if lines != rows:
         raise InputError(f"{path} should hold {rows} image keys, one a row, but has {lines} lines. {_AGAIN}")
+    check_keys_sha256(path, digest.hexdigest(), sha256)
+
+
+def check_keys_sha256(path: Path, found: str, expected: str) -> None:
+    """Refuse a key list that isn't the one its artefact was made with: rows would be taken for other images.
+
+    Raises:
+        InputError: its digest is another.
+    """
+    if found != expected:
+        raise InputError(
+            f"{path} was changed after its artefact was made: its sha256 is {found[:8]}…, but {META} says "
+            f"{expected[:8]}…. Rows no longer belong to their images. {_AGAIN}"
+        )
 
 
 def open_array(path: Path, shape: tuple[int | None, ...], dtype: str) -> np.ndarray:

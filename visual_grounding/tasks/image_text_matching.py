@@ -36,7 +36,7 @@ class ImageTextMatchingConfig(PicturesConfig):
     """Flags of the retriever's data."""
 
     data: Optional[str] = field(
-        default=None, metadata={"help": "folder made by `visual-grounding prepare`: <split>.tsv and dict.txt"}
+        default=None, metadata={"help": "folder made by `visual-grounding prepare captions`: <split>.tsv and dict.txt"}
     )
     text_encoder: str = field(
         default="sru",
@@ -105,7 +105,7 @@ class ImageTextMatchingTask(ValidationScores):
             path = os.path.join(cfg.data, DICTIONARY)
             if not os.path.isfile(path):
                 raise InputError(
-                    f"{cfg.data} should hold {DICTIONARY}. Make it with: visual-grounding prepare … --out DIR"
+                    f"{cfg.data} should hold {DICTIONARY}. Make it with: visual-grounding prepare captions … --out DIR"
                 )
             self.vocabulary = Vocabulary.load(path)
             self.tokenizer: Any = WordTokenizer(self.vocabulary)
@@ -139,7 +139,7 @@ class ImageTextMatchingTask(ValidationScores):
         """
         path = os.path.join(self.data, f"{split}.tsv")
         if not os.path.isfile(path):
-            raise InputError(f"{path} is missing. Make it with: visual-grounding prepare … --out {self.data}")
+            raise InputError(f"{path} is missing. Make it with: visual-grounding prepare captions … --out {self.data}")
         captions, rows = load_captions(path, self.image_store)
         dataset = CaptionDataset(captions, rows, self.tokenizer, shuffle=split == self.cfg.train_subset)
         if dataset.truncated:

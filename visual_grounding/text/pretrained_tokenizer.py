@@ -4,6 +4,8 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import InputError, first_line
 
 # Tokenizers that know no limit say 1e30.
@@ -105,6 +107,23 @@ def longest_sentence(tokenizer: Any, config: Any, wanted: str) -> int:
     return int(min(limit, _NO_LIMIT if config is None else positions_of(config)))
 
 
+def count_known_pieces(tokenizer: Any, tokens: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """How many pieces each sentence has, special ones aside, and how many of them the tokenizer knows.
+
+    Few tokenizers don't know something: most cut an unknown word into letters or bytes. Where the symbol for what is
+    unknown has another use (CLIP's also ends a sentence), every piece is known.
+
+    Shapes:
+        returns: pieces (S,), known pieces (S,)
+    """
+    used = [tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id]
+    used += [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id]
+    unknown = -1 if tokenizer.unk_token_id is None or tokenizer.unk_token_id in used else tokenizer.unk_token_id
+    special = set(tokenizer.all_special_ids) - {unknown}
+    pieces = np.array([sum(piece not in special for piece in sentence) for sentence in tokens], dtype=np.int64)
+    return pieces, pieces - np.array([sentence.count(unknown) for sentence in tokens], dtype=np.int64)
+
+
 class PretrainedTokenizer:
     """Sentences to numbers of word pieces, with the encoder's own special tokens around them.
 
@@ -139,6 +158,14 @@ class PretrainedTokenizer:
         for number in too_long:  # cut by the tokenizer, so that the closing special token stays
             full[number] = self.tokenizer(texts[number], truncation=True, max_length=self.max_tokens)["input_ids"]
         return full, len(too_long)
+
+    def count_known(self, tokens: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+        """`count_known_pieces` of each sentence.
+
+        Shapes:
+            returns: pieces (S,), known pieces (S,)
+        """
+        return count_known_pieces(self.tokenizer, tokens)
 
     def save(self, folder: Path) -> None:
         """Write the tokenizer's files."""

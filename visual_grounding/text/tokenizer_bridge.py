@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 from .pretrained_tokenizer import composed, load_pretrained, load_tokenizer, longest_sentence
 from .words import PAD, SPECIAL_SYMBOLS, UNKNOWN
 
@@ -52,7 +52,8 @@ class TokenizerBridge:
         max_pieces: how many pieces fit between those two; a million where nothing says so.
 
     Raises:
-        InputError: no tokenizer loads from there, or only one without `tokenizer.json` (a "slow" one).
+        InputError: no tokenizer loads from there, or only one without `tokenizer.json` (a "slow" one), or it can't cut
+            a text.
     """
 
     def __init__(self, name: str) -> None:
@@ -94,8 +95,8 @@ class TokenizerBridge:
 
     def _around(self) -> tuple[list[int], list[int]]:
         """The tokenizer's numbers of what it puts before and after a sentence."""
-        probe = self.tokenizer("a", return_special_tokens_mask=True)
-        numbers, added = probe["input_ids"], probe["special_tokens_mask"]
+        probe = self._encode(["a"], add_special_tokens=True, return_special_tokens_mask=True)
+        numbers, added = probe["input_ids"][0], probe["special_tokens_mask"][0]
         if 0 not in added:
             raise InputError(f"tokenizer {self.name!r} should make a piece of the text 'a', but makes none.")
         return numbers[: added.index(0)], numbers[len(added) - added[::-1].index(0) :]
@@ -193,11 +194,14 @@ class TokenizerBridge:
     def _is_piece(self, symbol: str) -> bool:
         return self.tokenizer_ids[self._numbers[symbol]] != NONE if symbol in self._numbers else False
 
-    def _encode(self, texts: Iterable[str], **options: bool) -> Any:
+    def _encode(self, texts: Iterable[str], add_special_tokens: bool = False, **options: bool) -> Any:
         texts = [composed(text) for text in texts]
         if not texts:
             return {"input_ids": [], "offset_mapping": []}
-        return self.tokenizer(texts, add_special_tokens=False, verbose=False, **options)
+        try:
+            return self.tokenizer(texts, add_special_tokens=add_special_tokens, verbose=False, **options)
+        except Exception as error:  # what is written in Rust raises nothing narrower
+            raise InputError(f"tokenizer {self.name!r} can't cut {texts[0][:40]!r} … : {first_line(error)}.") from error
 
 
 def _without_space(text: str, start: int, end: int) -> tuple[int, int]:

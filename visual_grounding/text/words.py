@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import regex
 
 from ..errors import InputError
@@ -90,11 +91,22 @@ class WordTokenizer:
     def __init__(self, vocabulary: Vocabulary, max_tokens: int = 256) -> None:
         self.vocabulary = vocabulary
         self.max_tokens = max_tokens
+        known = [any(map(str.isalnum, word)) for word in vocabulary.words]
+        self._is_word = np.array([False, False, False, True, *known])  # <unk> stands for a word
 
     def encode(self, texts: list[str]) -> tuple[list[list[int]], int]:
         """Numbers of each sentence's words, and how many sentences were cut."""
         encoded = [self.vocabulary.encode(text) for text in texts]
         return [numbers[: self.max_tokens] for numbers in encoded], sum(len(n) > self.max_tokens for n in encoded)
+
+    def count_known(self, tokens: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+        """How many words each sentence has, and how many of them are known. Known punctuation marks are no words.
+
+        Shapes:
+            returns: words (S,), known words (S,)
+        """
+        words = np.array([int(self._is_word[sentence].sum()) for sentence in tokens], dtype=np.int64)
+        return words, words - np.array([sentence.count(UNKNOWN) for sentence in tokens], dtype=np.int64)
 
     def save(self, folder: Path) -> None:
         """Write `dict.txt`; counts are no longer known and written as 1."""
