@@ -28,8 +28,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..features.store import FeatureStore
 from ..retrieval.finder import IMAGES_PER_SENTENCE, Finder, open_finder
-from ..retrieval.image_ids import NO_IMAGE
-from ..text.line_index import LineIndex
+from ..retrieval.image_names import ImageNames
 from ..text.pieces import join_pieces
 from .visual_batches import TabledImages, VisualContextDataset
 
@@ -127,7 +126,7 @@ class InteractiveImages:
                 f"{self.finder.images_per_sentence} images a sentence. Let it find more: --image-finder "
                 f"'{shlex.join(words)} -n {self.images_per_sentence}'"
             )
-        self._keys = LineIndex(store.folder / "keys.txt")
+        self._names = ImageNames(store)
         self._typed: tuple[list[str], Any] = [], []  # the last lines, and their tokens
         self._lines_before = 0  # lines typed before those
         self._sentences: Optional[TypedSentences] = None
@@ -160,17 +159,9 @@ class InteractiveImages:
         ids, scores = self.find(self._plain(lines))
         if typed:
             for number, found in enumerate(zip(ids, scores), self._lines_before):
-                print("\t".join([f"I-{number}", *self.describe(*found)]))
+                print("\t".join([f"I-{number}", *self._names.describe(*found)]))
         self._sentences = TypedSentences(dataset, self.store, TabledImages(ids))
         return self._sentences
-
-    def describe(self, ids: np.ndarray, scores: np.ndarray) -> list[str]:
-        """`key:score` of each image that was found for one sentence.
-
-        Shapes:
-            ids, scores: (N,)
-        """
-        return [f"{self._keys[row]}:{score:.4f}" for row, score in zip(ids.tolist(), scores) if row != NO_IMAGE]
 
     def _plain(self, lines: list[str]) -> list[str]:
         """Lines as a finder reads them; with fairseq's `--bpe` and `--tokenizer` they are typed like that."""
