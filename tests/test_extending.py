@@ -14,7 +14,7 @@ from PIL import Image
 PAGE = (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 30, 220)}
 SMALL = ["--cpu", "--no-progress-bar", "--seed", "1"]  # what the page needn't say
-SHORT = [*SMALL, "--max-update", "3", "--encoder-layers", "1", "--decoder-layers", "1", "--no-epoch-checkpoints"]
+SHORT = [*SMALL, "--max-update", "3", "--no-epoch-checkpoints", "--log-format", "simple"]
 
 
 def blocks(language: str) -> list[str]:
@@ -52,6 +52,8 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, (name, colour) in enumerate([*COLOURS.items()] * 4):
         pixels = np.clip(np.array(colour) + rng.integers(-20, 20, (40, 40, 3)), 0, 255).astype(np.uint8)
         Image.fromarray(pixels).save(folder / "photos" / f"{name}_{number}.png")
+    keys = [f"{name}_{number}.png" for number, name in enumerate([*COLOURS] * 4)]
+    (folder / "captions.tsv").write_text("".join(f"{key}\ta {key.partition('_')[0]} thing\n" for key in keys))
     for split, size in (("train", 24), ("valid", 6)):
         names = rng.choice([*COLOURS, "grey"], size)
         (folder / f"{split}.en").write_text("".join(f"a {name} thing\n" for name in names))
@@ -83,6 +85,13 @@ def test_finder_from_outside_finds_what_is_named(outside: Path) -> None:
 
 def test_architecture_from_outside_trains_and_translates(outside: Path) -> None:
     train, generate = commands("fairseq-train")[0], commands("fairseq-generate")[0]
-    run(outside, train, *SHORT)
+    run(outside, train, *SHORT, "--encoder-layers", "1", "--decoder-layers", "1")
     said = run(outside, generate, *SMALL)
     assert len(re.findall(r"^H-\d+\t", said, re.MULTILINE)) == 6
+
+
+def test_criterion_from_outside_trains_a_retriever_whose_recall_is_logged(outside: Path) -> None:
+    run(outside, commands("visual-grounding prepare")[0])
+    said = run(outside, commands("fairseq-train")[1], *SHORT)
+    found = re.findall(r"valid on .*text_to_image_r10 ([\d.]+).*recall_sum ([\d.]+)", said)
+    assert found and 0 < float(found[-1][0]) <= 1 and float(found[-1][1]) <= 6
