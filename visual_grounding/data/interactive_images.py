@@ -142,7 +142,7 @@ class InteractiveImages:
         return found.ids[:, : self.images_per_sentence], found.scores[:, : self.images_per_sentence]
 
     def remember(self, lines: list[str], tokens: list[Tensor]) -> None:
-        """What was typed, and its tokens, (T,) each: a finder needs words, and the model's dictionary doesn't have all."""
+        """What was typed, and its tokens, (T,) each; a finder needs words, and the dictionary doesn't have all."""
         self._lines_before += len(self._typed[0])
         self._typed = list(lines), tokens
 
