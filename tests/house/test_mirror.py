@@ -58,6 +58,7 @@ ELSEWHERE = {
     "models/presets.py": "models/test_text_only_transformer.py",
     "models/selective_attention_transformer.py": "models/test_post_encoder_fusion.py",
     "models/visual_aware_transformer.py": "models/test_post_encoder_fusion.py",
+    "modules/standardisation.py": "modules/test_visual_attention.py",
     "retrieval/approximation.py": "retrieval/test_faiss_index.py",
     "retrieval/exclusion.py": "retrieval/test_dense.py",
     "retrieval/export_dual_encoder.py": "retrieval/test_dual_encoder.py",
