@@ -70,6 +70,7 @@ ELSEWHERE = {
     "storage/estimate.py": "features/test_dry_run.py",
     "storage/lines.py": "text/test_lines.py",
     "storage/signature.py": "features/test_store.py",
+    "text/captions.py": "text/test_lines.py",
     "text/piece_files.py": "cli/test_prepare.py",
     "text/pieces.py": "text/test_line_index.py",
     "text/pretrained_tokenizer.py": "text/test_tokenizer_bridge.py",
