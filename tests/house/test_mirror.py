@@ -69,6 +69,7 @@ ELSEWHERE = {
     "retrieval/joint_embedding.py": "retrieval/test_retriever.py",
     "storage/estimate.py": "features/test_dry_run.py",
     "storage/signature.py": "features/test_store.py",
+    "text/captions.py": "faults/test_fuzzed_files.py",
     "text/piece_files.py": "cli/test_prepare.py",
     "text/pieces.py": "text/test_line_index.py",
     "text/pretrained_tokenizer.py": "text/test_tokenizer_bridge.py",
