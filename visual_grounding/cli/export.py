@@ -29,7 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Export, and say what can't be checked later."""
+    """Export, and say what can't be checked later.
+
+    Raises:
+        InputError: flags that exclude each other, or what can't be read, used or written.
+    """
     from ..errors import InputError
 
     if args.dual_encoder is not None and args.data is not None:

@@ -64,7 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Build the index."""
+    """Build the index.
+
+    Raises:
+        InputError: the retriever takes no pixels, or as `build_index`.
+    """
     from ..devices import choose_device, cores
     from ..errors import InputError
     from ..features.pixels import PixelSource

@@ -42,6 +42,7 @@ class ParquetImages:
 
     Raises:
         InputError: a file is broken, or has no such columns, or it isn't clear which is meant.
+        ValueError: there is no file.
     """
 
     def __init__(
