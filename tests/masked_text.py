@@ -1,10 +1,14 @@
 """Text that changes every epoch, and a finder that reads it: in a module of its own, so that workers can import it."""
 
-from types import SimpleNamespace
+import argparse
+from typing import Self
 
 import numpy as np
 import torch
 from fairseq.data import BaseWrapperDataset, Dictionary, LanguagePairDataset
+
+from visual_grounding.features.store import FeatureStore
+from visual_grounding.retrieval.finder import Finder, Found
 
 SIZES = [3, 7, 2, 5, 4, 6, 2, 3, 5, 4, 3]
 
@@ -42,19 +46,23 @@ class MaskedText(BaseWrapperDataset):
         return item
 
 
-class LetterFinder:
+class LetterFinder(Finder):
     """For a line that begins with the n-th letter the images n and n + 8, but for the excluded one."""
 
     images_per_sentence = 2
 
-    def __init__(self, collection: object = None) -> None:
+    def __init__(self, collection: FeatureStore) -> None:
         self.collection = collection
 
-    def find(self, lines: list[str], excluded: np.ndarray | None = None) -> SimpleNamespace:
-        ids = np.array([[ord(line[0]) - ord("a"), ord(line[0]) - ord("a") + 8] for line in lines], dtype=np.int32)
+    @classmethod
+    def from_arguments(cls, args: argparse.Namespace) -> Self:
+        return cls(FeatureStore(args.image_features))
+
+    def search(self, lines: list[str], empty: np.ndarray, excluded: np.ndarray | None) -> Found:
+        ids = np.array([[ord(line[0]) - ord("a"), ord(line[0]) - ord("a") + 8] for line in lines])
         if excluded is not None:
             ids[ids == excluded[:, None]] = -1
-        return SimpleNamespace(ids=ids)
+        return Found(ids, np.ones(ids.shape), {})
 
 
 def line_of(sample: dict) -> str:

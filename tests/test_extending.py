@@ -14,17 +14,17 @@ from PIL import Image
 PAGE = (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 30, 220)}
 SMALL = ["--cpu", "--no-progress-bar", "--seed", "1"]  # what the page needn't say
-SHORT = [*SMALL, "--max-update", "3", "--encoder-layers", "1", "--decoder-layers", "1", "--no-epoch-checkpoints"]
+SHORT = [*SMALL, "--max-update", "3", "--no-epoch-checkpoints", "--log-format", "simple"]
 
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 
-def commands(name: str) -> list[list[str]]:
-    """The words of the page's commands that begin with a name."""
+def commands(*names: str) -> list[list[str]]:
+    """The words of the page's commands that begin with one of the names."""
     lines = re.sub(r"\\\n\s*", " ", "\n".join(blocks("bash"))).splitlines()
-    return [line.split() for line in lines if line.startswith(name + " ")]
+    return [line.split() for line in lines if line.startswith(tuple(name + " " for name in names))]
 
 
 def run(folder: Path, command: list[str], *more: str) -> str:
@@ -52,11 +52,13 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, (name, colour) in enumerate([*COLOURS.items()] * 4):
         pixels = np.clip(np.array(colour) + rng.integers(-20, 20, (40, 40, 3)), 0, 255).astype(np.uint8)
         Image.fromarray(pixels).save(folder / "photos" / f"{name}_{number}.png")
+    keys = [f"{name}_{number}.png" for number, name in enumerate([*COLOURS] * 4)]
+    (folder / "captions.tsv").write_text("".join(f"{key}\ta {key.partition('_')[0]} thing\n" for key in keys))
     for split, size in (("train", 24), ("valid", 6)):
         names = rng.choice([*COLOURS, "grey"], size)
         (folder / f"{split}.en").write_text("".join(f"a {name} thing\n" for name in names))
         (folder / f"{split}.de").write_text("".join(f"etwas {name}\n" for name in names))
-    for command in [*commands("visual-grounding extract"), *commands("visual-grounding retrieve")]:
+    for command in commands("visual-grounding", "python"):
         run(folder, command)
     texts = ["--trainpref", "train", "--validpref", "valid"]
     run(folder, ["fairseq-preprocess", "-s", "en", "-t", "de", *texts, "--destdir", "bin", "--workers", "1"])
@@ -81,8 +83,25 @@ def test_finder_from_outside_finds_what_is_named(outside: Path) -> None:
     assert re.search(r"warning: \d+ of 24 sentences name no image", again)
 
 
+def test_retriever_from_outside_finds_the_colours_that_are_named(outside: Path) -> None:
+    ids = np.load(outside / "ids-by-colour/ids.npy")
+    keys = (outside / "features/colours/keys.txt").read_text().splitlines()
+    for line, rows in zip((outside / "train.en").read_text().splitlines(), ids):
+        name = line.split()[1]
+        assert [keys[row].partition("_")[0] for row in rows if row >= 0] == ([name] * 2 if name in COLOURS else [])
+    said = run(outside, ["visual-grounding", "doctor", "--retriever", "colour-words", "--index", "index"])
+    assert "ok     colour-words: retriever, joint size 3." in said and "ok     index: index of 12 images" in said
+
+
 def test_architecture_from_outside_trains_and_translates(outside: Path) -> None:
     train, generate = commands("fairseq-train")[0], commands("fairseq-generate")[0]
-    run(outside, train, *SHORT)
+    run(outside, train, *SHORT, "--encoder-layers", "1", "--decoder-layers", "1")
     said = run(outside, generate, *SMALL)
     assert len(re.findall(r"^H-\d+\t", said, re.MULTILINE)) == 6
+
+
+def test_criterion_from_outside_trains_a_retriever_whose_recall_is_logged(outside: Path) -> None:
+    run(outside, commands("visual-grounding prepare")[0])
+    said = run(outside, commands("fairseq-train")[1], *SHORT)
+    found = re.findall(r"valid on .*text_to_image_r10 ([\d.]+).*recall_sum ([\d.]+)", said)
+    assert found and 0 < float(found[-1][0]) <= 1 and float(found[-1][1]) <= 6

@@ -1,11 +1,18 @@
 #!/usr/bin/env bash
 # Visually grounded translation in minutes, offline: draws a small world in which English nouns are ambiguous, and shows
-# that pictures disambiguate them. Every step is one command of the package or of fairseq; SEED=2 makes another world.
+# that pictures disambiguate them. Every step is one command of the package or of fairseq; SEED=2 makes another world,
+# DEVICE=cuda computes on a GPU, ENVIRONMENT=DIR takes a virtual environment that is ready instead of making .venv.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-bash scripts/setup.sh
-export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS=1 # two commands side by side use two cores better than two threads do
+[ -n "${ENVIRONMENT:-}" ] || bash scripts/setup.sh
+export PATH="${ENVIRONMENT:-$PWD/.venv}/bin:$PATH" OMP_NUM_THREADS=1 # two commands side by side use two cores better than two threads do
 seed=${SEED:-1}
+device=${DEVICE:-cpu}
+case $device in
+    cpu) on_device=(--cpu) ;; # fairseq's commands take the GPU unless they are told not to
+    cuda) on_device=() ;;
+    *) echo "DEVICE should be cpu or cuda, but is $device" >&2; exit 2 ;;
+esac
 here=examples/quickstart
 out=${OUT:-$here/out}
 rm -rf "$out"
@@ -30,7 +37,7 @@ run world python $here/world.py --out "$out/world" --seed "$seed"
 step "extract features: a wavelet scattering network, which has no weights to download"
 extract() {
     run "extract-$1" visual-grounding extract --images "$out/world/images/$1" --backbone scattering --pool grid --grid 4 \
-        --device cpu --out "$out/features/$1"
+        --device $device --out "$out/features/$1"
 }
 extract collection &
 other=$!
@@ -54,7 +61,7 @@ train_translator() {
         --encoder-attention-heads 4 --decoder-attention-heads 4 --dropout 0.1 \
         --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' \
         --lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates 200 --max-tokens 2048 --max-epoch 20 \
-        --no-epoch-checkpoints --save-dir "$out/$name" --seed "$seed" --cpu --log-format simple "$@"
+        --no-epoch-checkpoints --save-dir "$out/$name" --seed "$seed" "${on_device[@]}" --log-format simple "$@"
 }
 
 step "train a translator that sees pictures; beside it a retriever on the collection's captions, and the text-only twin"
@@ -68,16 +75,16 @@ run train-retriever fairseq-train "$out/captions" --user-dir visual_grounding --
     --text-embed-size 128 --sru-layers 1 --text-dropout 0.1 --image-dropout 0.1 --criterion hardest_negative_triplet \
     --triplet-direction both --batch-size 128 --optimizer adam --lr 0.002 --clip-norm 2 --max-epoch 50 \
     --num-workers 0 --validate-interval 5 --best-checkpoint-metric recall_sum --maximize-best-checkpoint-metric --no-epoch-checkpoints \
-    --save-dir "$out/retriever-training" --seed "$seed" --cpu --log-format simple
+    --save-dir "$out/retriever-training" --seed "$seed" "${on_device[@]}" --log-format simple
 train_translator text-only --arch text_only_transformer
 wait $other
 
 step "index the collection, retrieve 8 pictures for each sentence that has a cue"
 run export visual-grounding export --checkpoint "$out/retriever-training/checkpoint_best.pt" --data "$out/captions" \
     --out "$out/retriever"
-run index visual-grounding index --retriever "$out/retriever" --image-features "$out/features/collection" --device cpu \
+run index visual-grounding index --retriever "$out/retriever" --image-features "$out/features/collection" --device $device \
     --out "$out/index"
-run retrieve visual-grounding retrieve --method dense --retriever "$out/retriever" --index "$out/index" --device cpu \
+run retrieve visual-grounding retrieve --method dense --retriever "$out/retriever" --index "$out/index" --device $device \
     --text "$text/retrieved.en" -n 8 --out "$out/ids/test1"
 
 step "translate both tests: text only, with pictures, with shuffled pictures, with none"
@@ -85,7 +92,7 @@ translate() {
     local name=$1 model=$2 test=$3
     shift 3
     run "translate-$name" fairseq-generate "$out/bin" --user-dir visual_grounding --task grounded_translation \
-        --path "$out/$model/checkpoint_best.pt" --gen-subset "$test" --beam 5 --max-tokens 4096 --cpu "$@"
+        --path "$out/$model/checkpoint_best.pt" --gen-subset "$test" --beam 5 --max-tokens 4096 "${on_device[@]}" "$@"
     cp "$out/logs/translate-$name.log" "$out/translations/$name.txt"
 }
 for test in test:paired:pairs test1:retrieved:collection; do

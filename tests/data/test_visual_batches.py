@@ -105,7 +105,7 @@ def test_finder_is_asked_in_the_workers_with_the_text_of_the_epoch(store, worker
     if start:
         started = partial(torch.utils.data.DataLoader, multiprocessing_context=start)
         monkeypatch.setattr(torch.utils.data, "DataLoader", started)
-    dataset = VisualContextDataset(MaskedText(text_dataset()), store, FoundImages(LetterFinder(), line_of))
+    dataset = VisualContextDataset(MaskedText(text_dataset()), store, FoundImages(LetterFinder(store), line_of))
     task = FairseqTask(None)
     seen = {}
     for epoch in (1, 2):
@@ -122,7 +122,7 @@ def test_finder_is_asked_in_the_workers_with_the_text_of_the_epoch(store, worker
 def test_finder_gets_the_excluded_row_of_each_item(store):
     excluded = np.full(11, -1, dtype=np.int32)
     excluded[1], excluded[2] = 2, 11
-    choice = FoundImages(LetterFinder(), line_of, excluded)
+    choice = FoundImages(LetterFinder(store), line_of, excluded)
     dataset = VisualContextDataset(MaskedText(text_dataset()), store, choice)
     batch = dataset.collater([dataset[index] for index in (2, 1, 8)])
     assert batch["id"].tolist() == [1, 8, 2]

@@ -146,7 +146,7 @@ def test_without_images_a_dataset_is_text_alone(store, tmp_path):
     for dataset in (
         images.add(text, "train", "train.en-de"),
         images.add_rows(text, np.zeros((11, 1)), "train"),
-        images.add_found(text, "train", LetterFinder(), line_of),
+        images.add_found(text, "train", LetterFinder(store), line_of),
     ):
         assert "visual" not in dataset.collater([dataset[0]])["net_input"]
     images.check_model(SimpleNamespace(forward=lambda src_tokens: None))
@@ -168,6 +168,6 @@ def test_finder_gives_the_images_of_a_dataset_and_one_of_another_collection_is_r
     np.testing.assert_array_equal(features[0], store.features[[5, 13]])
     assert not dataset.can_reuse_epoch_itr_across_epochs
     other = FeatureStore(write_store(tmp_path / "other", np.ones((2, 2, 3)), ["x", "y"]))
-    message = f"other and .*store should have the same images.*{other.keys_sha256[:8]}… ≠ {store.keys_sha256[:8]}…"
+    message = rf"other, but feature store .*store was made .*{other.keys_sha256[:8]}… ≠ {store.keys_sha256[:8]}…"
     with pytest.raises(InputError, match=message):
         images.add_found(text_dataset(), "train", LetterFinder(other), line_of)

@@ -104,3 +104,11 @@ def test_columns_of_a_large_store_are_looked_at_in_spread_blocks(tmp_path: Path)
     assert blocks[0] == (0, 100) and blocks[-1] == (900, 100) and len(blocks) < 10
     (finding,) = check_columns(store, blocks, "some rows")
     assert "2 images, such as row 0 (image0.jpg), hold something else; some rows were scanned" in finding.text
+
+
+def test_what_is_broken_where_no_region_is_counts_once(tmp_path: Path) -> None:
+    features, columns = sound()
+    columns["boxes"][4, 0] = [0, 0, 7, np.nan]
+    write_store(tmp_path / "store", features, columns=columns)
+    (_, text), (level, _) = findings(tmp_path / "store")
+    assert "should say nothing of absent regions" in text and level is Level.OK

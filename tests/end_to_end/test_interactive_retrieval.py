@@ -1,15 +1,14 @@
-"""`fairseq-interactive --retriever` in fresh processes: images of what is typed are those that `retrieve` finds."""
+"""`fairseq-interactive` in fresh processes: images of what is typed are those that `retrieve` finds."""
 
 import re
+import shlex
 import subprocess
-from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import run_command, write_store
-from fairseq.models.transformer.transformer_legacy import base_architecture
+from conftest import run_command
 
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
@@ -96,44 +95,35 @@ def test_typed_sentences_get_the_images_and_translations_of_the_other_commands(
     assert "text alone" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--retriever", "{other}", "--image-index", "{found}/index"], "was made by another retriever than .*other: "),
-        (
-            ["--retriever", "{found}/retriever", "--image-index", "{found}/index", "--image-features", "{store}"],
-            "images are found in .*index, but feature store .*elsewhere was made from a different collection: keys ",
-        ),
-        (
-            ["--retriever", "{found}/retriever", "--image-index", "{found}/index", "--image-ids", "{found}/ids"],
-            r"--retriever and --image-ids exclude each other, but both are given \(.*retriever, .*ids\)",
-        ),
-        (["--retriever", "{found}/retriever"], "--image-features belong together, but --image-index isn't given"),
-        (["--image-index", "{found}/index"], "--image-features belong together, but --retriever isn't given"),
-        (
-            ["--retriever", "{found}/retriever", "--image-index", "{found}/index", "--image-order", "blank"],
-            "--image-order should be congruent with --retriever, but is blank",
-        ),
-        (
-            ["--retriever", "{found}/retriever", "--image-index", "{found}/index", "--images-per-sentence", "-1"],
-            "images per sentence should be at least 1, but is -1",
-        ),
-    ],
-)
-def test_flags_that_do_not_fit_are_refused(flags, message, tiny_translation, found, tmp_path):
-    from visual_grounding.errors import InputError
-    from visual_grounding.tasks.grounded_translation import GroundedTranslationConfig, GroundedTranslationTask
-
-    make_retriever(tmp_path / "other", 1)
-    store = write_store(tmp_path / "elsewhere", np.ones((24, 3, 6)), [f"elsewhere{row}" for row in range(24)])
-    places = {"other": tmp_path / "other", "found": found, "store": store}
-    values = {"image_features": str(tiny_translation / "store")}
-    for flag, value in zip(flags[::2], flags[1::2]):
-        name, text = flag[2:].replace("-", "_"), value.format(**places)
-        values[name] = int(text) if name == "images_per_sentence" else text
-    cfg = GroundedTranslationConfig(data=str(tiny_translation / "bin"), source_lang="en", target_lang="de", **values)
-    with pytest.raises(InputError, match=message):
-        GroundedTranslationTask.setup_task(cfg)
+def test_another_way_of_finding_images_is_named_as_retrieve_does(tiny_translation, trained, user_dir, tmp_path):
+    keys = list(FeatureStore(tiny_translation / "store").keys())
+    captions = "".join(f"{key}\t{'abcd'[row % 4]} bat {['red', 'blue'][row % 2]}\n" for row, key in enumerate(keys))
+    (tmp_path / "captions.tsv").write_text(captions)
+    (tmp_path / "text").write_text("c red bat\n\nblue\n")
+    flags = ["--captions", tmp_path / "captions.tsv", "--image-features", tiny_translation / "store", "-n", 3]
+    done = run_command(
+        "visual-grounding",
+        "retrieve",
+        "--method",
+        "keyword",
+        *flags,
+        "--text",
+        tmp_path / "text",
+        "--out",
+        tmp_path / "i",
+    )
+    assert done.returncode == 0, done.stderr
+    table = ImageIds(tmp_path / "i")
+    done = interact(
+        tiny_translation, trained, user_dir, ["c red bat", "", "blue"], tmp_path,
+        "--image-finder", shlex.join(["keyword", *map(str, flags)]),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = fields(done.stdout, "I")
+    for line in range(3):
+        pairs = zip(table.ids[line], table.scores[line])
+        assert found[line] == [f"{keys[row]}:{score:.4f}" for row, score in pairs if row >= 0]
+    assert [len(found[line]) for line in range(3)] == [3, 0, 3] and sorted(fields(done.stdout, "H")) == [0, 1, 2]
 
 
 def test_interactive_prints_a_mistake_alone_and_generate_refuses_a_retriever(
@@ -150,56 +140,3 @@ def test_interactive_prints_a_mistake_alone_and_generate_refuses_a_retriever(
         "--retriever", found / "retriever", "--image-index", found / "index",
     )  # fmt: skip
     assert done.returncode == 2 and "but test is binarised text. Make a table of its images" in done.stderr
-
-
-@pytest.fixture
-def task(tiny_translation, found):
-    from visual_grounding.tasks.grounded_translation import GroundedTranslationConfig, GroundedTranslationTask
-
-    cfg = GroundedTranslationConfig(
-        data=str(tiny_translation / "bin"), source_lang="en", target_lang="de",
-        image_features=str(tiny_translation / "store"), retriever=str(found / "retriever"),
-        image_index=str(found / "index"),
-    )  # fmt: skip
-    return GroundedTranslationTask.setup_task(cfg)
-
-
-def test_retriever_reads_what_was_typed_not_what_the_model_reads(task, found, capsys, caplog):
-    """`x` and `y` are one unknown word to the translation model, and the retriever's own words."""
-    own = Retriever.load(found / "retriever")
-    keys = list(task.image_store.keys())
-    cosines = own.encode_text(["x", "y", "xy a"]) @ torch.tensor(np.array(task.live.finder.collection.embeddings)).T
-    nearest = [[keys[row] for row in best] for best in cosines.topk(8).indices.tolist()]
-    assert nearest[0] != nearest[1]
-    for typed in (["x", "y"], ["x@@ y a"]):
-        task.build_dataset_for_inference(*task.get_interactive_tokens_and_lengths(typed, lambda line: line))
-    printed = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert [name for name, *_ in printed] == ["I-0", "I-1", "I-2"]
-    assert [[image.rsplit(":", 1)[0] for image in images] for _, *images in printed] == nearest
-    assert caplog.text.count("what is typed holds subword pieces; they are joined to find images") == 1
-
-
-def test_tokens_without_lines_get_images_and_print_nothing(task, capsys):
-    """fairseq's hub interface gives tokens alone, and keeps the whole batch."""
-    tokens = [task.source_dictionary.encode_line(line, add_if_not_exist=False).long() for line in ("a bat", "b c bat")]
-    dataset = task.build_dataset_for_inference(tokens, [len(line) for line in tokens])
-    batch = dataset.collater([dataset[0], dataset[1]])
-    assert batch["net_input"]["visual"]["features"].shape == (2, 8, 3, 6)
-    assert capsys.readouterr().out == ""
-    ids, _ = task.live.find(["b c bat", "a bat"])
-    features, _ = task.image_store.gather(ids)
-    np.testing.assert_array_equal(batch["net_input"]["visual"]["features"].numpy(), features)
-
-
-def test_model_that_takes_no_images_is_refused(task):
-    from fairseq.models.transformer import TransformerModel
-
-    from visual_grounding.errors import InputError
-
-    parsed = Namespace(encoder_layers=1, decoder_layers=1, encoder_embed_dim=8, decoder_embed_dim=8,
-                       encoder_attention_heads=1, decoder_attention_heads=1)  # fmt: skip
-    base_architecture(parsed)
-    model = TransformerModel.build_model(parsed, task)
-    task.build_dataset_for_inference(*task.get_interactive_tokens_and_lengths(["a bat"], lambda line: line))
-    with pytest.raises(InputError, match=r"but 1 of 1 in --path take text alone \(TransformerModel\)"):
-        task.inference_step(None, [model], {"net_input": {"src_tokens": torch.tensor([[4, 2]])}})

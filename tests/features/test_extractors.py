@@ -11,7 +11,7 @@ from PIL import Image
 from tests.features.tile_detector import TILE, TileDetector, tile_detector
 from visual_grounding.errors import InputError
 from visual_grounding.features import extraction, extractors
-from visual_grounding.features.backbones import load_backbone
+from visual_grounding.features.backbones import Backbone, Preprocessing, load_backbone
 from visual_grounding.features.columns import COLUMNS, Columns
 from visual_grounding.features.computation import Computation, choose_computation
 from visual_grounding.features.dry_run import dry_run
@@ -235,3 +235,16 @@ def test_detector_may_say_nothing_but_features_and_boxes(images: Path, tmp_path:
         "meta.json",
         "unreadable.tsv",
     ]
+
+
+@pytest.mark.parametrize(
+    ("pooling", "shape", "form"), [(MEAN, (-1, 3), r"\(B, F, h, w\)"), (Pooling("own"), (-1, 3, 1, 1), r"\(B, E\)")]
+)
+def test_network_from_outside_that_gives_no_map_is_refused(pooling: Pooling, shape: tuple[int, ...], form: str) -> None:
+    class Odd(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return images.mean(dim=(2, 3)).reshape(shape)
+
+    backbone = Backbone("odd", Odd(), Preprocessing(16, 16), "none", own=Odd())
+    with pytest.raises(InputError, match=rf"the network of odd should turn a batch into {form}, but one image became"):
+        MapExtractor(backbone, pooling, CPU)

@@ -379,3 +379,10 @@ def test_real_regions_come_through_unchanged(real_data: Path, tmp_path: Path) ->
     for name in ("boxes", "labels", "scores"):
         np.testing.assert_array_equal(found[name], np.load(regions / f"{name}.npy", mmap_mode="r")[rows])
     np.testing.assert_array_equal(features, np.load(regions / "features.npy", mmap_mode="r")[rows])
+
+
+def test_arrays_read_the_other_way_round_are_another_plan(folder: Path) -> None:
+    np.save(folder / "square.npy", np.arange(1.0, 13).reshape(3, 2, 2))  # (I, R, F) or (I, F, R): both fit
+    make(folder, arrays="square.npy", reading={"channels_first": True})
+    with pytest.raises(InputError, match=r"channels_first was True, now None"):
+        make(folder, arrays="square.npy")

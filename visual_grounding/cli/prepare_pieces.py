@@ -34,15 +34,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the folder, and say what is in it."""
+    """Write the folder, and say what is in it.
+
+    Raises:
+        InputError: a choice that can't be, texts that can't be used, or an output that can't be written.
+    """
     from collections.abc import Iterable, Iterator
 
     from ..errors import InputError
     from ..progress import progress_bar
     from ..storage.artefact import FORMAT_VERSION, META, json_text
+    from ..storage.lines import iterate_lines
     from ..storage.signature import signature
     from ..storage.text_files import write_text_files
-    from ..text.lines import iterate_lines
     from ..text.piece_files import PieceFile
     from ..text.tokenizer_bridge import TokenizerBridge
     from ..text.words import DICTIONARY

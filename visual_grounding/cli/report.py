@@ -35,7 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the report."""
+    """Write the report.
+
+    Raises:
+        InputError: choices, texts, ids and pictures that don't belong together.
+    """
     import numpy as np
 
     from ..analysis.hypotheses import read_hypotheses
@@ -43,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
     from ..errors import InputError
     from ..features.store import FeatureStore
     from ..retrieval.image_ids import ImageIds
-    from ..text.lines import read_lines, sha256_of_lines
+    from ..storage.lines import read_lines, sha256_of_lines
 
     text = read_lines(args.text)
     ids, store, images = ImageIds(args.image_ids), FeatureStore(args.image_features), open_image_source(args)

@@ -17,7 +17,10 @@ import torch
 from fairseq.tasks.fairseq_task import StatefulContainer
 
 from ..errors import InputError
-from ..storage.signature import made_alike
+from ..features.making import check_making
+from ..features.pixels import PixelSource
+from ..features.store import FeatureStore
+from ..storage.signature import made_alike, signature
 
 logger = logging.getLogger(__name__)
 
@@ -30,19 +33,18 @@ class ImageMemory(StatefulContainer):
 
     Args:
         before: the state that the task had.
-        making: signature of the task's features; None without images.
-        place: where these lie, for messages.
+        store: the task's features, or the pictures that its model sees; None without images.
         unchecked: take a checkpoint that was trained on features of another making.
 
     Attributes:
         has_loaded: whether a checkpoint was seen.
     """
 
-    def __init__(self, before: StatefulContainer, making: str | None, place: str, unchecked: bool) -> None:
+    def __init__(self, before: StatefulContainer, store: FeatureStore | PixelSource | None, unchecked: bool) -> None:
         super().__init__()
         self._state, self._factories = before._state, before._factories
-        self._state[IMAGE_FEATURES] = making
-        self._place = place
+        self._state[IMAGE_FEATURES] = making_of(store)
+        self._store = store
         self._unchecked = unchecked
         self._said = False
         self.has_loaded = False
@@ -63,22 +65,43 @@ class ImageMemory(StatefulContainer):
         Raises:
             InputError: they were made otherwise.
         """
-        own, trained_on = self._state[IMAGE_FEATURES], state_dict.get(IMAGE_FEATURES)
-        if own is None or self._unchecked:
+        if self._store is None or self._unchecked:
             return
         if IMAGE_FEATURES not in state_dict:
             if not self._said:
                 logger.warning(
                     "the checkpoint doesn't say how the image features that it was trained on were made (checkpoints "
-                    f"of later versions do): nothing but you knows whether {self._place} was made alike."
+                    f"of later versions do): nothing but you knows whether {self._store.folder} was made alike."
                 )
             self._said = True
-        elif trained_on is not None and not (isinstance(trained_on, str) and made_alike(trained_on, own)):
-            raise InputError(
-                f"the checkpoint was trained on image features made as {trained_on}, but {self._place} was made as "
-                f"{own}. Give features made as those that it was trained on, or take these all the same with "
-                f"{UNCHECKED}."
-            )
+        elif state_dict[IMAGE_FEATURES] is not None:
+            check_alike(self._store, str(state_dict[IMAGE_FEATURES]))
+
+
+def making_of(store: FeatureStore | PixelSource | None) -> str | None:
+    """How the images were made into what a model sees; the photos may be others. None without images."""
+    if isinstance(store, PixelSource):
+        return signature("pixels", preprocessing=store.preprocessing.describe())
+    return None if store is None else store.signature
+
+
+def check_alike(store: FeatureStore | PixelSource, learned_from: str) -> None:
+    """Refuse images that are made into something else than what a checkpoint was trained on.
+
+    Raises:
+        InputError: they are.
+    """
+    if isinstance(store, FeatureStore):
+        try:
+            check_making(store, learned_from, "the checkpoint")
+        except InputError as error:
+            raise InputError(f"{error} See {UNCHECKED}.", *error.choices) from error
+    elif not made_alike(learned_from, str(making_of(store))):
+        raise InputError(
+            f"the pictures of {store.folder} should be framed as those that the checkpoint was trained on, but aren't: "
+            f"{making_of(store)} ≠ {learned_from}. Give the --image-backbone and --image-size that it was trained "
+            f"with, or take them all the same. See {UNCHECKED}."
+        )
 
 
 def restored_checkpoint(cfg: Any) -> str | None:

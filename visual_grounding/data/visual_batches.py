@@ -9,6 +9,7 @@ from fairseq.data import FairseqDataset
 from torch import Tensor
 
 from ..features.pixels import PixelSource
+from ..retrieval.finder import Finder
 from ..retrieval.image_ids import NO_IMAGE
 from .complete_batches import CompleteBatches
 
@@ -61,14 +62,14 @@ class FoundImages:
     """Images that a finder finds for the text of each item as it is now: masked anew in every epoch, for instance.
 
     Args:
-        finder: anything with `find(lines, excluded)` whose result has `ids` (B, N).
+        finder: what finds them; copied into each worker.
         line_of: the text of an item, as the finder reads it; items have their dataset index as `sample["id"]`.
         excluded: (S,) for each item the row that it must not get, −1 for none.
     """
 
     changes = True
 
-    def __init__(self, finder: Any, line_of: Callable[[Any], str], excluded: np.ndarray | None = None) -> None:
+    def __init__(self, finder: Finder, line_of: Callable[[Any], str], excluded: np.ndarray | None = None) -> None:
         self.finder = finder
         self.line_of = line_of
         self.excluded = excluded
@@ -82,7 +83,7 @@ class FoundImages:
         """
         lines = {int(sample["id"]): self.line_of(sample) for sample in samples}
         excluded = None if self.excluded is None else self.excluded[places]
-        return np.asarray(self.finder.find([lines[place] for place in places.tolist()], excluded).ids)
+        return self.finder.find([lines[place] for place in places.tolist()], excluded).ids
 
 
 class VisualContextDataset(CompleteBatches):

@@ -26,8 +26,8 @@ from omegaconf import II
 from ..errors import InputError
 from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
+from ..retrieval.finder import Finder
 from ..retrieval.image_ids import ImageIds
-from ..storage.signature import signature as made_by
 from .complete_batches import CompleteBatches
 from .image_memory import ImageMemory, restored_checkpoint, task_state_of
 from .image_order import IMAGE_ORDERS, arrange_images, keep_own_images
@@ -95,15 +95,8 @@ class VisualContext:
         self.cfg: Any = cfg
         self.store: Any = FeatureStore(cfg.image_features) if cfg.image_features else pictures
         self._said: set[str] = set()
-        place = str(getattr(self.store, "folder", None))
-        self._memory = ImageMemory(task.state, self._making(), place, cfg.image_features_unchecked)
+        self._memory = ImageMemory(task.state, self.store, cfg.image_features_unchecked)
         task.state = self._memory
-
-    def _making(self) -> Optional[str]:
-        """How the images were made into what a model sees; the photos may be others. None without images."""
-        if isinstance(self.store, PixelSource):
-            return made_by("pixels", preprocessing=self.store.preprocessing.describe())
-        return None if self.store is None else self.store.signature
 
     @property
     def feature_size(self) -> int:
@@ -204,7 +197,7 @@ class VisualContext:
         self,
         dataset: FairseqDataset,
         split: str,
-        finder: Any,
+        finder: Finder,
         line_of: Callable[[Any], str],
         excluded: Optional[np.ndarray] = None,
     ) -> CompleteBatches:
@@ -223,23 +216,8 @@ class VisualContext:
         if self.store is None:
             return CompleteBatches(dataset)
         self._check_restored(split)
-        self.check_finder(finder)
+        finder.check_store(self.store)
         return VisualContextDataset(dataset, self.store, FoundImages(finder, line_of, excluded))
-
-    def check_finder(self, finder: Any) -> None:
-        """Refuse a finder of other images than those of the store.
-
-        Raises:
-            InputError: its collection has other keys.
-        """
-        if self.store is None or finder.collection.keys_sha256 == self.store.keys_sha256:
-            return
-        raise InputError(
-            f"{finder.collection.folder} and {self.store.folder} should have the same images, but were made from "
-            f"different collections: keys sha256 {finder.collection.keys_sha256[:8]}… ≠ {self.store.keys_sha256[:8]}…. "
-            "Give the features of the images that are searched, or rebuild the index with: visual-grounding index … "
-            "--out DIR"
-        )
 
     def _check_restored(self, split: str) -> None:
         """Compare features with those of the checkpoint that training goes on from, which fairseq's trainer doesn't.

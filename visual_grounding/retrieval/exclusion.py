@@ -51,12 +51,14 @@ def rows_to_exclude(collection: Collection, keys: list[str], sentences: int) -> 
     if len(keys) != sentences:
         raise InputError(
             f"the images to exclude should be one key for each of the {sentences} sentences, but there are "
-            f"{len(keys)} lines."
+            f"{len(keys)} lines.",
+            "exclude_paired",
         )
     rows = rows_of_keys(collection, keys)
     if any(keys) and (rows == NO_IMAGE).all():
         raise InputError(
             f"the images to exclude should be keys of the collection, but it has none of them, such as "
-            f"{next(key for key in keys if key)!r}; the collection's are like {next(iter(collection.keys()), '')!r}."
+            f"{next(key for key in keys if key)!r}; the collection's are like {next(iter(collection.keys()), '')!r}.",
+            "exclude_paired",
         )
     return rows

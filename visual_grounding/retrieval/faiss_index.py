@@ -21,6 +21,7 @@ from .image_ids import NO_IMAGE
 
 KINDS = ("exact", "flat", "ivf", "pq")
 APPROXIMATE = ("ivf", "pq")
+SETTINGS = {"lists": "lists", "code_bytes": "code bytes", "faiss_file_size": "images in a file of faiss"}
 ABSENT = "absent.npy"
 _OVERFETCH = {"flat": 1, "ivf": 1, "pq": 8}  # codes are coarse: more candidates are scored again
 _CODE_VALUES = 256  # 8 bits a byte of code
@@ -110,10 +111,10 @@ class FaissSettings:
         """
         if self.kind not in APPROXIMATE:
             if asked is not None:
-                raise InputError(f"nprobe is for an index of kind ivf or pq, but this one is {self.kind}.")
+                raise InputError(f"nprobe is for an index of kind ivf or pq, but this one is {self.kind}.", "nprobe")
             return 0
         if asked is not None and not 1 <= asked <= self.lists:
-            raise InputError(f"nprobe should be 1 to {self.lists}, the lists of this index, but is {asked}.")
+            raise InputError(f"nprobe should be 1 to {self.lists}, the lists of this index, but is {asked}.", "nprobe")
         return asked or min(self.lists, max(8, self.lists // 32))
 
 
@@ -142,23 +143,27 @@ def choose_settings(
         InputError: something asked for doesn't fit the kind or the collection.
     """
     if lists is not None and kind not in APPROXIMATE:
-        raise InputError(f"lists are for an index of kind ivf or pq, but the kind is {kind}.")
+        raise InputError(f"lists are for an index of kind ivf or pq, but the kind is {kind}.", "lists", "kind")
     if code_bytes is not None and kind != "pq":
-        raise InputError(f"code bytes are for an index of kind pq, but the kind is {kind}.")
-    asked = {"lists": lists, "code bytes": code_bytes, "images in a file of faiss": images_per_file}
+        raise InputError(f"code bytes are for an index of kind pq, but the kind is {kind}.", "code_bytes", "kind")
+    asked = {"lists": lists, "code_bytes": code_bytes, "faiss_file_size": images_per_file}
     for name, value in asked.items():
         if value is not None and value < 1:
-            raise InputError(f"the number of {name} should be at least 1, but is {value}.")
+            raise InputError(f"the number of {SETTINGS[name]} should be at least 1, but is {value}.", name)
     if lists is not None and lists > images:
-        raise InputError(f"the number of lists should be at most that of the images, {images}, but is {lists}.")
+        raise InputError(
+            f"the number of lists should be at most that of the images, {images}, but is {lists}.", "lists"
+        )
     if code_bytes is not None and size % code_bytes:
         raise InputError(
-            f"the code bytes should divide the size of the retriever's vectors, {size}, but are {code_bytes}."
+            f"the code bytes should divide the size of the retriever's vectors, {size}, but are {code_bytes}.",
+            "code_bytes",
         )
     if kind == "pq" and images < _CODE_VALUES:
         raise InputError(
             f"an index of kind pq learns codes from at least {_CODE_VALUES} images, but the collection has {images}. "
-            "Choose the kind exact."
+            "Choose the kind exact.",
+            "kind",
         )
     if kind in APPROXIMATE and lists is None:
         trained_on = min(images, _TRAINING_BYTES // (4 * size))
@@ -195,7 +200,9 @@ def build_faiss(settings: FaissSettings, embeddings: np.ndarray, files: Path, pr
     if present < fewest:
         raise InputError(
             f"an index of kind {settings.kind} with {settings.lists} lists needs at least {fewest} images, but only "
-            f"{present} of {len(embeddings)} have features. Choose fewer lists, or the kind exact."
+            f"{present} of {len(embeddings)} have features. Choose fewer lists, or the kind exact.",
+            "lists",
+            "kind",
         )
     trained = progress / "trained.faiss"
     try:
@@ -278,6 +285,9 @@ class FaissSearcher:
     Attributes:
         process: number of the process that it belongs to. A copy by fork can't be searched, nor freed: faiss would
             wait for threads that only the other process has.
+
+    Raises:
+        InputError: faiss isn't there, or one of the files is missing.
     """
 
     def __init__(self, folder: Path, settings: FaissSettings, images: int) -> None:

@@ -21,10 +21,10 @@ from ..errors import InputError
 from ..extensions import is_extension, load_extension
 from ..features.store import FeatureStore
 from ..storage.artefact import open_array
+from ..storage.lines import sha256_of_lines
 from ..storage.ranks import this_rank
 from ..storage.shards import ShardedArtefact
 from ..storage.signature import signature
-from ..text.lines import sha256_of_lines
 from .exclusion import Collection, rows_to_exclude
 from .image_ids import IMAGE_IDS, NO_IMAGE, ImageIds
 
@@ -181,7 +181,7 @@ class Finder(ABC):
             InputError: it does.
         """
         if asked and not self.excludes:
-            raise InputError(f"method {self.method} can't exclude images: it takes what is paired. Leave that out.")
+            raise InputError(f"method {self.method} can't exclude images, so none should be named.", "exclude_paired")
 
     def check_store(self, store: FeatureStore) -> None:
         """Refuse features of other images than those that are found.
@@ -229,7 +229,8 @@ def find_class(method: str) -> type[Finder]:
         return getattr(import_module(f".{method}", __package__), METHODS[method])
     if not is_extension(method, "finders"):
         raise InputError(
-            f"the method should be one of {', '.join(METHODS)}, or package.module:Name of a finder, but is {method!r}."
+            f"the method should be one of {', '.join(METHODS)}, or package.module:Name of a finder, but is {method!r}.",
+            "method",
         )
     found = load_extension(method, "finders", "method")
     if not (isinstance(found, type) and issubclass(found, Finder)):
@@ -295,12 +296,14 @@ def write_image_ids(
     """
     shard_size = finder.shard_size if shard_size is None else shard_size
     if shard_size is not None and shard_size < 1:
-        raise InputError(f"a shard should have at least 1 sentence, but has {shard_size}.")
+        raise InputError(f"a shard should have at least 1 sentence, but has {shard_size}.", "shard_size")
     finder.check_excludes(exclude_keys is not None)
     if text is not None and len(text) != len(lines):
         raise InputError(
             f"there should be one image key for each of the {len(text)} sentences of the text, but there are "
-            f"{len(lines)}."
+            f"{len(lines)}.",
+            "keys",
+            "text",
         )
     finder.check_lines(lines)
     collection, count = finder.collection, finder.images_per_sentence

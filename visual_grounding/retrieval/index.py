@@ -23,7 +23,7 @@ from ..storage.artefact import check_whole, open_array, read_keys, read_meta
 from ..storage.ranks import this_rank
 from ..storage.shards import Shard, ShardedArtefact
 from ..storage.signature import signature
-from .faiss_index import APPROXIMATE, FaissSearcher, FaissSettings, build_faiss, choose_settings, import_faiss
+from .faiss_index import APPROXIMATE, FaissSearcher, FaissSettings, SETTINGS, build_faiss, choose_settings, import_faiss
 from .retriever import Retriever
 from .search import MARGIN, NonFiniteRow, exact_search, rerank, rerank_exactly
 
@@ -86,7 +86,7 @@ class Index:
         if self.faiss is not None:
             return self.faiss.nprobe(asked)
         if asked is not None:
-            raise InputError(f"nprobe is for an index of kind ivf or pq, but {self.folder} is exact.")
+            raise InputError(f"nprobe is for an index of kind ivf or pq, but {self.folder} is exact.", "nprobe")
         return 0
 
     def search(
@@ -323,10 +323,12 @@ def _choose_search(
     if kind != "exact":
         import_faiss(f"an index of kind {kind}")
         return choose_settings(kind, images, size, lists, code_bytes, images_per_file)
-    asked = {"lists": lists, "code bytes": code_bytes, "images in a file of faiss": images_per_file}
+    asked = {"lists": lists, "code_bytes": code_bytes, "faiss_file_size": images_per_file}
     for name, value in asked.items():
         if value is not None:
-            raise InputError(f"a number of {name} is for an index that faiss makes, but the kind is exact.")
+            raise InputError(
+                f"a number of {SETTINGS[name]} is for an index that faiss makes, but the kind is exact.", name, "kind"
+            )
     return None
 
 

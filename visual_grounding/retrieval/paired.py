@@ -64,7 +64,8 @@ class PairedFinder(Finder):
             line, key = unknown[0]
             raise InputError(
                 f"every key should be in feature store {self.collection.folder}, but {len(unknown)} of {len(lines)} "
-                f"aren't, the first {key!r} in line {line}. Leave --strict away to give these sentences no image."
+                f"aren't, the first {key!r} in line {line}. When finding isn't strict, these sentences get no image.",
+                "strict",
             )
 
     def are_empty(self, lines: list[str]) -> np.ndarray:

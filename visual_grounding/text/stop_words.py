@@ -8,7 +8,7 @@
 from pathlib import Path
 
 from ..errors import InputError
-from .lines import read_lines
+from ..storage.lines import read_lines
 from .words import split_words
 
 ENGLISH = frozenset(

@@ -198,6 +198,7 @@ class TokenizerBridge:
         texts = [composed(text) for text in texts]
         if not texts:
             return {"input_ids": [], "offset_mapping": []}
+        options |= {"return_attention_mask": False, "return_token_type_ids": False}  # nobody here asks, and they cost
         try:
             return self.tokenizer(texts, add_special_tokens=add_special_tokens, verbose=False, **options)
         except Exception as error:  # what is written in Rust raises nothing narrower
