@@ -21,7 +21,7 @@ from visual_grounding.retrieval.dense import DenseFinder
 from visual_grounding.retrieval.finder import write_image_ids
 from visual_grounding.retrieval.index import Index, build_index
 from visual_grounding.retrieval.retriever import Retriever
-from visual_grounding.text.lines import read_lines
+from visual_grounding.storage.lines import read_lines
 
 MILLION = 1_000_000
 

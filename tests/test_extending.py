@@ -21,10 +21,10 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 
-def commands(name: str) -> list[list[str]]:
-    """The words of the page's commands that begin with a name."""
+def commands(*names: str) -> list[list[str]]:
+    """The words of the page's commands that begin with one of the names."""
     lines = re.sub(r"\\\n\s*", " ", "\n".join(blocks("bash"))).splitlines()
-    return [line.split() for line in lines if line.startswith(name + " ")]
+    return [line.split() for line in lines if line.startswith(tuple(name + " " for name in names))]
 
 
 def run(folder: Path, command: list[str], *more: str) -> str:
@@ -58,7 +58,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
         names = rng.choice([*COLOURS, "grey"], size)
         (folder / f"{split}.en").write_text("".join(f"a {name} thing\n" for name in names))
         (folder / f"{split}.de").write_text("".join(f"etwas {name}\n" for name in names))
-    for command in [*commands("visual-grounding extract"), *commands("visual-grounding retrieve")]:
+    for command in commands("visual-grounding", "python"):
         run(folder, command)
     texts = ["--trainpref", "train", "--validpref", "valid"]
     run(folder, ["fairseq-preprocess", "-s", "en", "-t", "de", *texts, "--destdir", "bin", "--workers", "1"])
@@ -81,6 +81,16 @@ def test_finder_from_outside_finds_what_is_named(outside: Path) -> None:
         assert [keys[row].partition("_")[0] for row in rows if row >= 0] == ([name] * 2 if name in COLOURS else [])
     again = run(outside, commands("visual-grounding retrieve")[0][:-1], "ids/again")
     assert re.search(r"warning: \d+ of 24 sentences name no image", again)
+
+
+def test_retriever_from_outside_finds_the_colours_that_are_named(outside: Path) -> None:
+    ids = np.load(outside / "ids-by-colour/ids.npy")
+    keys = (outside / "features/colours/keys.txt").read_text().splitlines()
+    for line, rows in zip((outside / "train.en").read_text().splitlines(), ids):
+        name = line.split()[1]
+        assert [keys[row].partition("_")[0] for row in rows if row >= 0] == ([name] * 2 if name in COLOURS else [])
+    said = run(outside, ["visual-grounding", "doctor", "--retriever", "colour-words", "--index", "index"])
+    assert "ok     colour-words: retriever, joint size 3." in said and "ok     index: index of 12 images" in said
 
 
 def test_architecture_from_outside_trains_and_translates(outside: Path) -> None:

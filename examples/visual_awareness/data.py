@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from visual_grounding.errors import InputError
-from visual_grounding.text.lines import read_lines
+from visual_grounding.storage.lines import read_lines
 
 MASK = "[MASK]"
 CAPTION_SPLITS = {"train": "train", "dev": "valid", "test": "test"}

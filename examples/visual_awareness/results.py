@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from visual_grounding.text.lines import read_lines
+from visual_grounding.storage.lines import read_lines
 
 TEXTS = {
     "plain.valid1": "development rows with a photo (1,109)",

@@ -19,7 +19,7 @@ from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.recall import recall_summary
 from visual_grounding.retrieval.retriever import Retriever
 from visual_grounding.storage.checkpoints import load_checkpoint
-from visual_grounding.text.lines import read_captions
+from visual_grounding.text.captions import read_captions
 
 COLOURS = ["red", "green", "blue", "black", "white", "pink"]
 THINGS = ["dog", "cat", "boat", "tree"]

@@ -220,7 +220,14 @@ def test_every_model_gets_a_network_of_its_own(world, tiny):
             r"--image-features and --image-folder exclude each other, .* \(store, .*pictures",
         ),
         ({"image_folder": "nowhere"}, "nowhere should be a folder, a tar, a zip, .* but doesn't exist"),
-        ({"image_backbone": "scattering", "image_size": 32, "image_backbone_weights": None}, "has no weights to learn"),
+        (
+            {"image_backbone_weights": "IMAGENET", "image_backbone": "resnet18"},
+            r"weights of resnet18, .* See --image-backbone-weights\.",
+        ),
+        (
+            {"image_backbone": "scattering", "image_size": 32, "image_backbone_weights": None},
+            r"has no weights to learn.* See --image-backbone\.",
+        ),
     ],
 )
 def test_task_refuses_pictures_that_do_not_work(flags, message, world, tiny):

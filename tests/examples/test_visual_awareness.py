@@ -10,7 +10,7 @@ import pytest
 from conftest import REPOSITORY, shared_data
 
 from visual_grounding.errors import InputError
-from visual_grounding.text.lines import read_lines
+from visual_grounding.storage.lines import read_lines
 
 sys.path.insert(0, str(REPOSITORY / "examples" / "visual_awareness"))
 import data

@@ -31,7 +31,8 @@ from visual_grounding.retrieval.index import Index, build_index
 from visual_grounding.retrieval.joint_embedding import save_joint_embedding
 from visual_grounding.retrieval.retriever import Retriever
 from visual_grounding.storage.artefact import sha256_of_file
-from visual_grounding.text.lines import read_captions, read_lines
+from visual_grounding.storage.lines import read_lines
+from visual_grounding.text.captions import read_captions
 from visual_grounding.text.pretrained_tokenizer import PretrainedTokenizer
 from visual_grounding.text.words import Vocabulary
 

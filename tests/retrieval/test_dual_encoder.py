@@ -201,6 +201,20 @@ def test_store_of_the_same_tower_is_taken_whatever_its_precision_and_another_one
         retriever.check_cells(imported)
 
 
+def test_folder_of_before_it_said_its_kind_is_the_retriever_that_it_was(clip_retriever: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "retriever"
+    shutil.copytree(clip_retriever, folder)
+    said = json.loads((folder / "config.json").read_text())
+    assert said.pop("kind") == "dual_encoder" and said.pop("image_features").startswith("extract|weights:sha256-")
+    (folder / "config.json").write_text(json.dumps(said))
+    old, new = Retriever.load(folder), Retriever.load(clip_retriever)
+    assert (old.kind, old.image_features) == (new.kind, new.image_features) and not old.why_unchecked
+    assert torch.equal(old.encode_text(SENTENCES), new.encode_text(SENTENCES))
+    imported = FeatureStore(write_store(tmp_path / "imported", np.ones((3, 1, old.joint_size))))
+    with pytest.raises(InputError, match=r"test instead of extract"):
+        old.check_store(imported)
+
+
 def test_images_of_another_size_are_refused(exported: Path) -> None:
     retriever = Retriever.load(exported)
     size = retriever.joint_size

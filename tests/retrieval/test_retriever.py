@@ -158,6 +158,16 @@ def test_retriever_of_before_takes_any_features_of_its_size_and_says_so(tmp_path
     assert "doesn't say how the features that it was trained on were made" in retriever.why_unchecked
 
 
+def test_retriever_of_an_import_that_does_not_say_what_made_it_compares_what_it_can(tmp_path):
+    retriever = make_retriever(tmp_path / "retriever", image_features="import|images:9|normalise:no|version:0.1.0")
+    assert "was trained on imported features that don't say what made them" in retriever.why_unchecked
+    retriever.check_store(signed_store(tmp_path / "import", "import|images:3|normalise:no|version:0.1.0"))
+    with pytest.raises(InputError, match=r"\(another arrays\)"):
+        retriever.check_store(signed_store(tmp_path / "later", "import|images:3|normalise:no|arrays:12|version:0.1.0"))
+    told = make_retriever(tmp_path / "told", image_features="import|images:9|normalise:no|made_by:a net|version:0.1.0")
+    assert told.why_unchecked == ""
+
+
 GRID = "extract|images:2|backbone:resnet50|weights:V2|preprocessing:448/448|pool:grid|grid:2|precision:bfloat16"
 
 

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from ..errors import InputError
-from ..text.lines import read_lines
+from ..storage.lines import read_lines
 
 _HYPOTHESIS = re.compile(r"([HD])-(\d+)\t(?:-?(?:inf|nan|[\d.]+(?:e[+-]?\d+)?))(?:\t(.*))?", re.IGNORECASE)
 _SUBWORD_MARK = re.compile(r"@@(?= |$)|(?:^| )(?:\u2581|##(?=\w))")

@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
     from ..features.columns import COLUMNS, Columns
     from ..features.importers import import_features
     from ..features.region_table import RegionTable
-    from ..text.lines import read_lines
+    from ..storage.lines import read_lines
 
     if args.arrays is None:
         raise InputError(

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> None:
     """Check the captions and write the folder."""
     from ..errors import InputError
     from ..storage.text_files import write_text_files
-    from ..text.lines import read_captions
+    from ..text.captions import read_captions
     from ..text.words import DICTIONARY, count_words
 
     if args.min_count < 1:

@@ -40,9 +40,9 @@ def run(args: argparse.Namespace) -> None:
     from ..errors import InputError
     from ..progress import progress_bar
     from ..storage.artefact import FORMAT_VERSION, META, json_text
+    from ..storage.lines import iterate_lines
     from ..storage.signature import signature
     from ..storage.text_files import write_text_files
-    from ..text.lines import iterate_lines
     from ..text.piece_files import PieceFile
     from ..text.tokenizer_bridge import TokenizerBridge
     from ..text.words import DICTIONARY

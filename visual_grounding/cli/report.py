@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
     from ..errors import InputError
     from ..features.store import FeatureStore
     from ..retrieval.image_ids import ImageIds
-    from ..text.lines import read_lines, sha256_of_lines
+    from ..storage.lines import read_lines, sha256_of_lines
 
     text = read_lines(args.text)
     ids, store, images = ImageIds(args.image_ids), FeatureStore(args.image_features), open_image_source(args)

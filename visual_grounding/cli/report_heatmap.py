@@ -166,7 +166,7 @@ def _show_queries(
 def _named_pairs(args: argparse.Namespace) -> tuple[list["Query"], int]:
     """A sample of the pairs that were named, and how many there are."""
     from ..analysis.text_over_image import Query
-    from ..text.lines import read_captions
+    from ..text.captions import read_captions
 
     named = [Query(key, text) for key, text in [*args.pair, *(read_captions(args.pairs) if args.pairs else [])]]
     return [named[place] for place in _sample(len(named), args)], len(named)
@@ -178,7 +178,7 @@ def _best_images(args: argparse.Namespace, store: "FeatureStore") -> tuple[list[
 
     from ..analysis.text_over_image import Query
     from ..retrieval.image_ids import NO_IMAGE, ImageIds
-    from ..text.lines import read_lines
+    from ..storage.lines import read_lines
 
     ids = ImageIds(args.image_ids)
     ids.check_against(store)

@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> None:
     """
     from ..retrieval.finder import find_class, share, write_image_ids
     from ..retrieval.image_ids import ImageIds
-    from ..text.lines import read_lines
+    from ..storage.lines import read_lines
 
     chosen = find_class(args.method)
     paired = chosen.reads == "image_keys"

@@ -11,7 +11,7 @@ from fairseq.data import FairseqDataset
 from ..errors import InputError
 from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
-from ..text.lines import read_captions
+from ..text.captions import read_captions
 
 
 class Tokenizer(Protocol):

@@ -12,8 +12,8 @@ from ..errors import InputError
 from ..features.store import FeatureStore
 from ..images.sources import ImageSource, UnreadableImage, read_image
 from ..storage.artefact import META, PARTIAL
+from ..storage.lines import read_lines, sha256_of_lines
 from ..storage.unfinished import Unfinished
-from ..text.lines import read_lines, sha256_of_lines
 from .columns import check_columns
 from .findings import Finding, note, ok, wrong
 

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import InputError
 from ..images.sources import check_keys
 from ..storage.artefact import check_whole
-from ..text.lines import read_lines
+from ..storage.lines import read_lines
 from .array_files import (
     TORCH_SUFFIXES,
     UnreadableArray,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ..text.lines import sha256_of_lines
+from ..storage.lines import sha256_of_lines
 
 NO_LABEL = -1
 

@@ -12,6 +12,18 @@ from .store import FeatureStore
 _FLAGS = ("backbone", "pool", "grid")  # of `extract`, that a signature says as they are typed
 
 
+def says_what_made(signed: str) -> bool:
+    """Whether a signature tells features of one making from all others; those of earlier imports don't.
+
+    >>> says_what_made("import|images:9|normalise:no|arrays:3fa1|version:0.2.0")
+    True
+    >>> says_what_made("import|images:9|normalise:no|version:0.1.0")
+    False
+    """
+    stage, fields = _fields(signed)
+    return stage != "import" or "arrays" in fields or "made_by" in fields
+
+
 def check_making(store: FeatureStore, learned_from: str, learner: str, apart_from: Sequence[str] = ()) -> None:
     """Refuse features that were made otherwise than those that something learned from.
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..images.sources import ImageSource, UnreadableImage, read_image
-from ..text.lines import sha256_of_lines
+from ..storage.lines import sha256_of_lines
 
 
 class PixelSource:

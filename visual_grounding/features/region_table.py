@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ..text.lines import iterate_lines
+from ..storage.lines import iterate_lines
 from .array_files import sample_digest
 from .columns import NO_LABEL, Columns
 from .framing import Box

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..storage.artefact import META, check_whole, open_array, read_keys, read_meta
-from ..text.lines import read_lines
+from ..storage.lines import read_lines
 from .columns import COLUMNS, NAMES, Columns, check_values, unfit
 
 FEATURE_STORE = "feature-store"

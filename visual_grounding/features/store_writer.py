@@ -8,8 +8,8 @@ import numpy as np
 
 from ..errors import InputError, check_at_least_one
 from ..storage.artefact import read_meta
+from ..storage.lines import read_lines, sha256_of_lines
 from ..storage.shards import Shard, ShardedArtefact
-from ..text.lines import read_lines, sha256_of_lines
 from .columns import NO_COLUMNS, Columns, check_values, clear_absent
 from .store import FEATURE_STORE
 

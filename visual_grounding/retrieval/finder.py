@@ -21,10 +21,10 @@ from ..errors import InputError
 from ..extensions import is_extension, load_extension
 from ..features.store import FeatureStore
 from ..storage.artefact import open_array
+from ..storage.lines import sha256_of_lines
 from ..storage.ranks import this_rank
 from ..storage.shards import ShardedArtefact
 from ..storage.signature import signature
-from ..text.lines import sha256_of_lines
 from .exclusion import Collection, rows_to_exclude
 from .image_ids import IMAGE_IDS, NO_IMAGE, ImageIds
 

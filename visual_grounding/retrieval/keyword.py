@@ -35,7 +35,8 @@ import numpy as np
 from ..errors import InputError, check_at_least_one
 from ..features.store import FeatureStore
 from ..storage.artefact import sha256_of_file
-from ..text.lines import iterate_captions, sha256_of_lines
+from ..storage.lines import sha256_of_lines
+from ..text.captions import iterate_captions
 from ..text.stop_words import ENGLISH, read_stop_words
 from ..text.words import split_words
 from .finder import IMAGES_PER_SENTENCE, Conclusion, Finder, Flags, Found, add_images_per_sentence, share

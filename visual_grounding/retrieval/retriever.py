@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..extensions import is_extension, load_extension, offered
-from ..features.making import check_making
+from ..features.making import check_making, says_what_made
 from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
 from .retriever_folder import FILES, Description, read_description, sha256_of_files, unusable
@@ -31,7 +31,7 @@ _NOT_THE_NETWORK = ("preprocessing", "pool", "grid", "precision")
 
 
 class Tokenizer(Protocol):
-    """Sentences to numbers.
+    """Sentences to numbers. A tokenizer that derives from it needs only `encode`, where it has no unknown words.
 
     Attributes:
         pad: number that fills a sentence up in a batch.
@@ -51,7 +51,8 @@ class Tokenizer(Protocol):
         Shapes:
             returns: words (S,), known words (S,)
         """
-        ...
+        words = np.array([len(sentence) for sentence in tokens], dtype=np.int64)
+        return words, words
 
 
 class Retriever(ABC):
@@ -167,13 +168,15 @@ class Retriever(ABC):
 
     @property
     def why_unchecked(self) -> str:
-        """Why it can't tell features of another making from its own; empty where it can, or takes pixels."""
-        if self.takes_pixels or self.image_features is not None:
+        """Why it can't tell features of another making from all others; empty where it can, or takes pixels."""
+        if self.takes_pixels or (self.image_features is not None and says_what_made(self.image_features)):
             return ""
-        return (
-            f"retriever {self.folder} doesn't say how the features that it was trained on were made, so others of the "
-            "same size aren't noticed. Retrievers that are trained and exported now say it."
+        why = (
+            "doesn't say how the features that it was trained on were made (those trained and exported now do)"
+            if self.image_features is None
+            else "was trained on imported features that don't say what made them (those imported now do)"
         )
+        return f"retriever {self.folder} {why}, so others of the same size aren't noticed."
 
     def check_store(self, store: FeatureStore | PixelSource, features_unchecked: bool = False) -> None:
         """Refuse images that this retriever doesn't know: of another size, or features of another making.

@@ -6,6 +6,9 @@ the lock of a killed process, so none is ever stale, and a lock that is free tel
 The locks are `flock`. On NFS Linux passes them to the server, so they hold between machines, unless the share is
 mounted with `nolock` or `local_lock`; then two machines don't see one another's locks. Where a file system has no locks
 at all, a process by itself goes on with a warning, and several ranks are refused.
+
+Why not `filelock`: it can only ask whether a lock is held by taking it, so of two that ask at once each takes the other
+for a writer. Why not `torch.distributed`: no rank could begin, or be refused, before all have joined.
 """
 
 import errno

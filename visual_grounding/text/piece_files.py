@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from .lines import iterate_lines
+from ..storage.lines import iterate_lines
 from .tokenizer_bridge import BOS, EOS, TokenizerBridge
 from .words import PAD, UNKNOWN
 

@@ -7,7 +7,7 @@
 
 from pathlib import Path
 
-from .lines import read_lines
+from ..storage.lines import read_lines
 from .words import split_words
 
 ENGLISH = frozenset(

@@ -13,7 +13,7 @@ import numpy as np
 import regex
 
 from ..errors import InputError
-from .lines import read_lines
+from ..storage.lines import read_lines
 
 DICTIONARY = "dict.txt"
 SPECIAL_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")

@@ -1,12 +1,10 @@
-"""Captions of a collection, `key<TAB>caption` a line; the lines themselves are read by `storage/lines.py`."""
+"""Captions of a collection, one `key<TAB>caption` a line."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import InputError
-from ..storage.lines import iterate_lines, read_lines, sha256_of_lines
-
-__all__ = ["iterate_captions", "iterate_lines", "read_captions", "read_lines", "sha256_of_lines"]
+from ..storage.lines import iterate_lines
 
 
 def iterate_captions(path: str | Path) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@
 import pytest
 
 from visual_grounding.errors import InputError
-from visual_grounding.text.lines import read_lines
+from visual_grounding.storage.lines import read_lines
 
 
 def test_read_lines_leaves_a_byte_order_mark_out(tmp_path):
