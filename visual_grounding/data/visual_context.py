@@ -17,6 +17,7 @@ from inspect import signature
 from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
+import torch
 from fairseq import utils
 from fairseq.data import FairseqDataset
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -95,7 +96,7 @@ class VisualContext:
         self.cfg: Any = cfg
         self.store: Any = FeatureStore(cfg.image_features) if cfg.image_features else pictures
         self._said: set[str] = set()
-        self._memory = ImageMemory(task.state, self.store, cfg.image_features_unchecked)
+        self._memory = ImageMemory(task.state, self.store, cfg.image_features_unchecked, self.warn_once)
         task.state = self._memory
 
     @property
@@ -233,10 +234,11 @@ class VisualContext:
             self._memory.check(task_state_of(path))
 
     def warn_once(self, message: str) -> None:
-        """Warn, unless it was said before in this run."""
-        if message not in self._said:
+        """Warn, unless it was said before in this run; of several processes the first alone does."""
+        several = torch.distributed.is_initialized()
+        if message not in self._said and not (several and torch.distributed.get_rank()):
             logger.warning(message)
-            self._said.add(message)
+        self._said.add(message)
 
 
 def load_image_ids(
