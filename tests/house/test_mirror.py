@@ -62,18 +62,13 @@ ELSEWHERE = {
     "retrieval/approximation.py": "retrieval/test_faiss_index.py",
     "retrieval/exclusion.py": "retrieval/test_dense.py",
     "retrieval/export_dual_encoder.py": "retrieval/test_dual_encoder.py",
-    "retrieval/finder.py": "retrieval/test_dense.py",
-    "retrieval/image_ids.py": "retrieval/test_dense.py",
     "retrieval/image_names.py": "data/test_interactive_images.py",
-    "retrieval/index.py": "retrieval/test_dense.py",
     "retrieval/joint_embedding.py": "retrieval/test_retriever.py",
     "storage/estimate.py": "features/test_dry_run.py",
     "storage/signature.py": "features/test_store.py",
     "text/captions.py": "faults/test_fuzzed_files.py",
     "text/piece_files.py": "cli/test_prepare.py",
     "text/pieces.py": "text/test_line_index.py",
-    "text/pretrained_tokenizer.py": "text/test_tokenizer_bridge.py",
-    "text/stop_words.py": "retrieval/test_keyword.py",
 }
 
 

@@ -23,7 +23,7 @@ from ..storage.artefact import check_whole, open_array, read_keys, read_meta
 from ..storage.ranks import this_rank
 from ..storage.shards import Shard, ShardedArtefact
 from ..storage.signature import signature
-from .faiss_index import APPROXIMATE, FaissSearcher, FaissSettings, SETTINGS, build_faiss, choose_settings, import_faiss
+from .faiss_index import APPROXIMATE, SETTINGS, FaissSearcher, FaissSettings, build_faiss, choose_settings, import_faiss
 from .retriever import Retriever
 from .search import MARGIN, NonFiniteRow, exact_search, rerank, rerank_exactly
 
