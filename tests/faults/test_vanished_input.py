@@ -105,7 +105,9 @@ def test_index_that_vanishes_during_retrieval_is_told(tmp_path: Path, monkeypatc
     build_index(retriever, store, tmp_path / "index")
     index = Index(tmp_path / "index")
     path = tmp_path / "index/embeddings.npy"
-    monkeypatch.setattr(Index, "search_exactly", lambda *_, **__: pytest.fail("read a file that is cut short"))
+    monkeypatch.setattr(
+        f"{Index.__module__}.exact_search", lambda *_, **__: pytest.fail("read a file that is cut short")
+    )
     os.truncate(path, 130)
     with pytest.raises(InputError, match=re.escape(f"{path} was changed while it was being read: its array has 640")):
         retrieve_dense(retriever, index, make_sentences(), tmp_path / "ids")
