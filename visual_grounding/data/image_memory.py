@@ -60,9 +60,21 @@ class ImageMemory(StatefulContainer):
         Raises:
             InputError: the checkpoint was trained on features of another making.
         """
+        self.take_over(state_dict)
+        super().merge_state_dict({name: value for name, value in state_dict.items() if name != IMAGE_FEATURES})
+
+    def take_over(self, state_dict: dict[str, Any]) -> None:
+        """Compare a checkpoint's features with the task's; a task without images keeps what the checkpoint knows.
+
+        So a run without images forgets nothing of a model that has learned from some.
+
+        Raises:
+            InputError: the checkpoint was trained on features of another making.
+        """
         self.has_loaded = True
         self.check(state_dict)
-        super().merge_state_dict({name: value for name, value in state_dict.items() if name != IMAGE_FEATURES})
+        if self._store is None:
+            self._state[IMAGE_FEATURES] = self._state[IMAGE_FEATURES] or state_dict.get(IMAGE_FEATURES)
 
     def check(self, state_dict: dict[str, Any]) -> None:
         """Compare a checkpoint's features with the task's; no images here or there are no difference.
