@@ -284,6 +284,21 @@ def test_keyword_finder_keeps_its_table_in_a_folder_that_goes_away(finders, tmp_
     assert np.array_equal(pickle.loads(kept).find(lines).ids, expected.ids)  # made anew
 
 
+def test_copy_of_a_keyword_finder_by_fork_leaves_the_folder_to_its_owner(finders, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    finder, lines = finders[0]
+    expected = finder.find(lines)
+    child = os.fork()
+    if not child:
+        finders.clear()
+        del finder
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert len(list((tmp_path / "scratch").iterdir())) == 1
+    assert np.array_equal(finder.find(lines).ids, expected.ids)
+
+
 def test_keyword_finder_says_that_its_folder_cannot_be_written(finders, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(

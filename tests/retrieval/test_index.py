@@ -76,6 +76,17 @@ def test_row_that_is_no_number_in_faisss_own_file_is_never_found(retriever, stor
     assert 13 not in index.search(queries, 3)[1]
 
 
+@pytest.mark.parametrize("row", [4000, 5999])  # among others, and behind the last whole block
+def test_row_that_is_no_number_is_refused_where_no_candidate_shows_it(tmp_path, row):
+    """A scan compares the maximum of a block: NaN is never above the last candidate, and would hide its neighbours."""
+    embeddings = np.random.default_rng(0).normal(size=(6000, 4)).astype(np.float32)
+    embeddings[row, 1] = np.nan
+    np.save(tmp_path / "e.npy", embeddings)
+    mapped = np.load(tmp_path / "e.npy", mmap_mode="r")
+    with pytest.raises(search.NonFiniteRow, match=f"row {row} of the embeddings"):
+        search.exact_search(torch.ones(2, 4), mapped, 2, chunk=3000, largest_norm=9.0)
+
+
 def test_large_numbers_whose_sum_is_infinite_are_numbers(tmp_path):
     embeddings = np.full((40, 4), 1e38, dtype=np.float32)
     np.save(tmp_path / "e.npy", embeddings)

@@ -23,14 +23,14 @@ def test_line_index_gives_every_line_whatever_the_block(block, tmp_path, monkeyp
 
 
 def test_line_index_knows_the_files_digest_and_shares_no_position_with_copies(tmp_path):
-    (tmp_path / "keys").write_bytes(b"a.jpg\nb.jpg\nc.jpg\n")
+    (tmp_path / "keys").write_text("".join(f"{number}.jpg\n" for number in range(50_000)))
     index = LineIndex(tmp_path / "keys")
     assert index.sha256 == sha256_of_file(tmp_path / "keys")
     before = os.lseek(index._file.fileno(), 0, os.SEEK_CUR)
-    assert [index[number] for number in (2, 0)] == ["c.jpg", "a.jpg"]
+    assert [index[number] for number in (40_000, 0)] == ["40000.jpg", "0.jpg"]
     assert os.lseek(index._file.fileno(), 0, os.SEEK_CUR) == before  # a process that was forked has the same one
     copy = pickle.loads(pickle.dumps(index))
-    assert (copy[1], copy.sha256, len(copy)) == ("b.jpg", index.sha256, 3)
+    assert (copy[1], copy.sha256, len(copy)) == ("1.jpg", index.sha256, 50_000)
     kept = pickle.dumps(index)
     (tmp_path / "keys").unlink()
     with pytest.raises(InputError, match=r"keys can't be read: No such file"):
