@@ -10,8 +10,11 @@ import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
-from conftest import run_command, run_python
+from conftest import run_command, run_python, write_store
+from PIL import Image
+from small_retriever import make_retriever
 
 IMPORT_ALL = """
 import importlib, sys
@@ -104,6 +107,41 @@ def test_names_are_registered_in_a_spawned_process(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(SPAWNED)
     done = subprocess.run([sys.executable, tmp_path / "program.py"], capture_output=True, text=True)
     assert done.stdout == "(False, True) False\n", done.stderr
+
+
+def test_verbs_work_where_fairseq_is_not_installed(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    (tmp_path / "photos").mkdir()
+    keys = [f"{number}.png" for number in range(4)]
+    for key in keys:
+        Image.fromarray(rng.integers(0, 256, (9, 9, 3), dtype=np.uint8)).save(tmp_path / "photos" / key)
+    np.save(tmp_path / "arrays.npy", rng.normal(size=(4, 6)).astype(np.float32))
+    (tmp_path / "keys").write_text("".join(f"{key}\n" for key in keys))
+    (tmp_path / "captions.tsv").write_text("".join(f"{key}\ta dog number {key}\n" for key in keys))
+    (tmp_path / "text").write_text("a dog\na cat\n\ntwo dogs\n")
+    make_retriever(tmp_path / "retriever")
+    write_store(tmp_path / "features", rng.normal(size=(4, 1, 6)), keys)
+    store = "--image-features features"
+    lines = [
+        "extract --images photos --backbone scattering --device cpu --out store",
+        "import --arrays arrays.npy --keys keys --out imported",
+        f"index --retriever retriever {store} --device cpu --out index",
+        "retrieve --method dense --retriever retriever --index index --text text --device cpu --out dense",
+        f"retrieve --method keyword --captions captions.tsv {store} --text text --out keyword",
+        f"retrieve --method paired --keys keys {store} --text text --out paired",
+        f"report --text text --image-ids paired {store} --images photos --out page",
+        f"doctor --images photos {store} --text text --image-ids paired --retriever retriever --index index",
+    ]
+    script = f"""
+    import os, sys
+    sys.modules["fairseq"] = None
+    from visual_grounding.cli.main import main
+    os.chdir({str(tmp_path)!r})
+    for line in {lines!r}:
+        assert main(line.split()) == 0, line
+    """
+    done = run_script(textwrap.dedent(script))
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_import_of_fairseq_after_the_package_leaves_logging_and_the_import_system_alone() -> None:

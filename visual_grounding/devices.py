@@ -27,14 +27,15 @@ def choose_device(name: str | None) -> torch.device:
         if local >= found:
             raise InputError(
                 f"each rank should have a CUDA device of its own, but LOCAL_RANK is {local} and there are {found} "
-                f"devices here. Start with --nproc-per-node {found}, or give --device cpu."
+                f"devices here. Start with --nproc-per-node {found}, or choose the cpu.",
+                "device",
             )
         name = f"cuda:{local}"
     here = ", ".join(["cpu", *(f"cuda:{number}" for number in range(found))])
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise InputError(f"--device should be cpu, cuda or cuda:N, but is {name}; here: {here}.") from None
+        raise InputError(f"the device should be cpu, cuda or cuda:N, but is {name}; here: {here}.", "device") from None
     if device.type not in ("cpu", "cuda") or (device.type == "cuda" and (device.index or 0) >= found):
-        raise InputError(f"--device {name} doesn't exist here; there is: {here}.")
+        raise InputError(f"device {name} doesn't exist here; there is: {here}.", "device")
     return device

@@ -184,7 +184,7 @@ def test_pictures_of_several_sources_are_checked_together(world, capsys):
     assert status == 0 and f"{world / 'photos'} and {world / 'more'}: 8 pictures, 8 of them decoded" in output
     assert f"--images {world / 'photos'} --images {world / 'more'} --out" in output
     status, output = doctor(world, capsys, "--key-column", "id")
-    assert status == 2 and "--key-column id is for parquet, but" in output
+    assert status == 2 and "key column id is for parquet, but" in output
 
 
 def test_stale_index(world, capsys):

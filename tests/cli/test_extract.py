@@ -88,7 +88,7 @@ def test_report_shows_images_from_parquet_and_says_why_its_paths_are_no_keys(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--key-column", "id"], "--key-column id is for parquet, but"),
+        (["--key-column", "id"], "images isn't. See --key-column."),
         (["--images", "gone"], "parquet files, but doesn't exist"),
         (["--backbone", "resnet5000"], "backbone resnet5000 is unknown. Did you mean"),
         (
@@ -106,7 +106,7 @@ def test_report_shows_images_from_parquet_and_says_why_its_paths_are_no_keys(
         ),
         (["--pool", "own"], "resnet18 has no pooling of its own. Choose mean, max or grid. See --pool."),
         (["--grid", "2"], "a grid of 2 needs the pooling grid, but the pooling is mean. See --pool and --grid."),
-        (["--device", "cuda:77"], "--device cuda:77 doesn't exist here"),
+        (["--device", "cuda:77"], "device cuda:77 doesn't exist here; there is: cpu. See --device."),
         (["--batch-size", "0"], "batch size should be at least 1, but is 0. See --batch-size."),
         (["--out", "/proc/store"], "/proc/store.partial can't be written"),
     ],

@@ -108,7 +108,7 @@ def test_verbs_work_one_after_the_other_and_warn_with_counts(tmp_path, capsys):
         "warning: 2 of 3 sentences (66.7%) have fewer than 4 images: the collection has no more.",
     ]
     status, _, error = run(capsys, "retrieve", *flags, "--device", "cuda:99", "--out", tmp_path / "nowhere")
-    assert status == 2 and "--device cuda:99 doesn't exist here; there is: cpu" in error
+    assert status == 2 and "device cuda:99 doesn't exist here; there is: cpu. See --device." in error
     (tmp_path / "keys").write_text("image1.jpg\n\nimage9.jpg\n")
     flags = ["--method", "paired", "--image-features", store, "--keys", tmp_path / "keys", "--text", tmp_path / "text"]
     status, out, error = run(capsys, "retrieve", *flags, "--out", tmp_path / "paired")

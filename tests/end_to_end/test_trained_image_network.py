@@ -289,5 +289,7 @@ def test_training_from_pictures_resumes_validates_and_exports(world, user_dir, t
         ["index", "--retriever", tmp_path / "retriever", "--images", world / "pictures", "--out", tmp_path / "index"],
     ):
         done = run_command("visual-grounding", *verb)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
     assert "1 of 21 images can't be read" in done.stdout
+    said = json.loads((tmp_path / "retriever/config.json").read_text())
+    assert (said["kind"], said["image_features"]) == ("joint_embedding", None)  # it sees the pictures themselves

@@ -250,9 +250,9 @@ def test_choices_that_do_not_fit_are_refused(images: Path, tmp_path: Path) -> No
     refused(r"the grid should be 1 to 4, .* but is 0", Pooling("grid", 0))
     refused(r"a grid of 2 needs the pooling grid, but the pooling is max", Pooling("max", 2))
     refused(r"the pooling should be one of mean, max, grid, own, but is min", Pooling("min"))
-    refused(r"--device should be cpu, cuda or cuda:N, but is gpu; here: cpu", device="gpu")
-    refused(r"--device cuda:99 doesn't exist here; there is: cpu", device="cuda:99")
-    refused(r"--device meta doesn't exist here; there is: cpu", device="meta")
+    refused(r"the device should be cpu, cuda or cuda:N, but is gpu; here: cpu", device="gpu")
+    refused(r"device cuda:99 doesn't exist here; there is: cpu", device="cuda:99")
+    refused(r"device meta doesn't exist here; there is: cpu", device="meta")
     assert choose_device("cpu").type == "cpu"
     assert choose_device(None).type == ("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -122,7 +122,7 @@ def test_zips_are_refused_with_the_reason(tmp_path: Path) -> None:
         file.writestr("a.jpg", b"1")
         file.writestr("a.jpg", b"2")
     refused(tmp_path / "twice.zip", r"'a\.jpg' is number 1 and again number 2")
-    refused(path.with_name("none.zip"), r"--key-column id is for parquet, but .*none\.zip isn't", key_column="id")
+    refused(path.with_name("none.zip"), r"key column id is for parquet, but .*none\.zip isn't", key_column="id")
 
 
 # webdatasets
@@ -240,7 +240,7 @@ def test_parquet_of_hugging_face_gives_paths_as_keys(tmp_path: Path) -> None:
     [
         (
             ["a.jpg", "a.jpg", "b.jpg"],
-            r"^image\.path has 2 different paths that can be keys in 3 rows, so .* --key-column",
+            r"^image\.path has 2 different paths that can be keys in 3 rows, so .* key column would give others\.$",
         ),
         (["a.jpg", None, "c.jpg"], r"^image\.path has 2 different"),
         (["a.jpg", "b\tb.jpg", "c.jpg"], r"^image\.path has 2 different"),
@@ -268,21 +268,21 @@ def test_parquet_of_plain_bytes_with_a_column_of_keys(tmp_path: Path, kind: pa.D
     assert list(open_images(tmp_path / "t.parquet", "photo").keys) == [f"t.parquet:{row}" for row in range(3)]
     refused(tmp_path / "t.parquet", r"keys should be unique, but 'x' is number 1 and again number 3", key_column="name")
     refused(tmp_path / "t.parquet", r"size of .* should hold names or whole numbers, but is double", key_column="size")
-    refused(tmp_path / "t.parquet", r"has no column uid \(--key-column\); it has id \(int64\), name", key_column="uid")
-    refused(tmp_path / "t.parquet", r"has no column image \(--image-column\); it has id", image_column="image")
+    refused(tmp_path / "t.parquet", r"has no key column uid; it has id \(int64\), name", key_column="uid")
+    refused(tmp_path / "t.parquet", r"has no image column image; it has id", image_column="image")
     refused(tmp_path / "t.parquet", r"Column id of .* should hold image bytes.*but is int64", image_column="id")
 
 
 def test_parquet_files_are_refused_with_the_reason(tmp_path: Path) -> None:
     two = pa.table({"a": [b"1"], "b": [b"2"], "id": pa.array([None], pa.string())})
     pq.write_table(two, tmp_path / "a.parquet")
-    refused(tmp_path / "a.parquet", r"2 columns that may hold images: a, b\. Choose one: --image-column NAME")
+    refused(tmp_path / "a.parquet", r"2 columns that may hold images: a, b\. Choose one\.$")
     refused(
         tmp_path, r"Column id should have a key in each row, but row 0 \(from 0\)", image_column="a", key_column="id"
     )
     pq.write_table(two.select(["id"]), tmp_path / "b.parquet")
     refused(tmp_path / "b.parquet", r"should have a column of image bytes.*; but it has id \(string\)")
-    refused(tmp_path, r"b\.parquet has no column a \(--image-column\); it has id", image_column="a")
+    refused(tmp_path, r"b\.parquet has no image column a; it has id", image_column="a")
     write_parquet(tmp_path / "b.parquet", [b"x"])
     pq.write_table(pa.table({"image": [b"x"]}), tmp_path / "a.parquet")
     refused(tmp_path, r"Column image of .*b\.parquet is struct<bytes.*unlike in .*a\.parquet")

@@ -24,7 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the mean under its name only when it is whole."""
+    """Write the mean under its name only when it is whole.
+
+    Raises:
+        InputError: checkpoints that don't belong together, or an output that can't be written.
+    """
     import torch
 
     from ..storage.artefact import FORMAT_VERSION, META, sha256_of_file, write_json

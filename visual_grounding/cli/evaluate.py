@@ -53,7 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Read everything, score it, print a table, write the same as JSON."""
+    """Read everything, score it, print a table, write the same as JSON.
+
+    Raises:
+        InputError: texts that don't belong together, or an output that can't be written.
+    """
     from ..analysis.hypotheses import read_references
     from ..analysis.significance import paired_bootstrap
     from ..analysis.translation_scores import CONVENTIONS, signatures, text_forms

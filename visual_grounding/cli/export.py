@@ -5,7 +5,8 @@
 
 --data is the folder that the retriever was trained on (made by `prepare`): its dict.txt goes along. A retriever with a
 pretrained text encoder doesn't need it; that encoder's configuration and tokenizer go along instead. A network that was
-trained along (--image-folder) goes along too.
+trained along (--image-folder) goes along too. The folder remembers how the features were made that it was trained on,
+so that `index` refuses others. An older retriever in --out is replaced once the new one is whole.
 
 --dual-encoder makes a retriever of a pretrained CLIP, SigLIP or SigLIP 2 without any training, and needs no fairseq.
 Its images are a store made by `extract --backbone clip:NAME --pool own` with the same NAME or folder.
@@ -28,7 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Export, and say what can't be checked later."""
+    """Export, and say what can't be checked later.
+
+    Raises:
+        InputError: flags that exclude each other, or what can't be read, used or written.
+    """
     from ..errors import InputError
 
     if args.dual_encoder is not None and args.data is not None:

@@ -50,7 +50,7 @@ def open_image_source(args: argparse.Namespace) -> "ImageSource":
     images = open_images(args.images, args.image_column, args.key_column)
     note = getattr(images, "note", "")  # only parquet has one
     if note:
-        print(f"warning: {named_sources(args)}: {note}", file=sys.stderr)
+        print(f"warning: {named_sources(args)}: {note} See --key-column.", file=sys.stderr)
     return images
 
 

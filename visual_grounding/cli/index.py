@@ -9,6 +9,9 @@ lists of images (`retrieve --nprobe`); pq, likewise, with short codes instead of
 images: `retrieve` says how many. All score what they found exactly. faiss: pip install 'visual_grounding[cpu]', or
 [gpu].
 
+Features are those of the network, and its choices, that the retriever was trained on, of any photos; others that only
+fit by size are refused, or taken with --image-features-unchecked.
+
 --images is for a retriever that was trained with its image network (--image-folder): it needs no features. Keys are
 those that `extract` gives the same images, so a feature store of them fits the image ids.
 """
@@ -61,7 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Build the index."""
+    """Build the index.
+
+    Raises:
+        InputError: the retriever takes no pixels, or as `build_index`.
+    """
     from ..devices import choose_device, cores
     from ..errors import InputError
     from ..features.pixels import PixelSource

@@ -24,7 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Check the captions and write the folder."""
+    """Check the captions and write the folder.
+
+    Raises:
+        InputError: a count below 1, captions that can't be used, or an output that can't be written.
+    """
     from ..errors import InputError
     from ..storage.text_files import write_text_files
     from ..text.captions import read_captions

@@ -34,7 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the folder, and say what is in it."""
+    """Write the folder, and say what is in it.
+
+    Raises:
+        InputError: a choice that can't be, texts that can't be used, or an output that can't be written.
+    """
     from collections.abc import Iterable, Iterator
 
     from ..errors import InputError

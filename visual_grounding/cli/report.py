@@ -35,7 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the report."""
+    """Write the report.
+
+    Raises:
+        InputError: choices, texts, ids and pictures that don't belong together.
+    """
     import numpy as np
 
     from ..analysis.hypotheses import read_hypotheses

@@ -76,7 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Make the maps, draw a sample, and count hits where boxes are known."""
+    """Make the maps, draw a sample, and count hits where boxes are known.
+
+    Raises:
+        InputError: choices that don't belong together, what can't be read, or an output that can't be written.
+    """
     from ..analysis.heat_map import default_channels
     from ..analysis.report import ReportSection, write_report
     from ..analysis.text_over_image import framing_of, grid_side

@@ -107,7 +107,7 @@ class CaptionDataset(FairseqDataset):
         return int(self.offsets[index + 1] - self.offsets[index])
 
     def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
-        """Tokens of many captions at once."""
+        """Tokens of many captions at once: (B,) -> (B,)."""
         return self.sizes[indices]
 
     def size(self, index: int) -> int:

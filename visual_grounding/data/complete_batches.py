@@ -21,7 +21,7 @@ class CompleteBatches(BaseWrapperDataset):
         max_sentences: int | None = None,
         required_batch_size_multiple: int = 1,
     ) -> list[np.ndarray]:
-        """Batches of the given indices, in their order, none left out."""
+        """Batches of the given indices (S,), in their order, none left out."""
         if len(indices) == 0:
             return []
         batches = list(
@@ -40,7 +40,7 @@ class CompleteBatches(BaseWrapperDataset):
         return self.dataset.collater(samples, **kwargs)
 
     def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
-        """Sizes of many items at once; fairseq's wrapper forgets to pass this on."""
+        """Sizes of many items at once, (B,) -> (B,); fairseq's wrapper forgets to pass this on."""
         return self.dataset.num_tokens_vec(indices)
 
     @property

@@ -142,7 +142,7 @@ class InteractiveImages:
         return found.ids[:, : self.images_per_sentence], found.scores[:, : self.images_per_sentence]
 
     def remember(self, lines: list[str], tokens: list[Tensor]) -> None:
-        """What was typed: a finder needs words, and the model's dictionary doesn't have all of them."""
+        """What was typed, and its tokens, (T,) each; a finder needs words, and the dictionary doesn't have all."""
         self._lines_before += len(self._typed[0])
         self._typed = list(lines), tokens
 
@@ -151,7 +151,7 @@ class InteractiveImages:
 
         Args:
             dataset: the sentences.
-            tokens: of each; those that `remember` saw stand for the lines that were typed.
+            tokens: (T,) of each; those that `remember` saw stand for the lines that were typed.
             dictionary: what makes lines of tokens that weren't typed: fairseq's hub interface gives tokens alone.
         """
         typed = self._typed[1] is tokens

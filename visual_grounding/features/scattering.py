@@ -55,6 +55,9 @@ class ScatteringNetwork(nn.Module):
         Shapes:
             images: (B, 3, image_size, image_size) in 0..1
             returns: (B, C, image_size / 2^J, image_size / 2^J)
+
+        Raises:
+            ValueError: the images have another size.
         """
         if images.shape[1:] != (3, self.image_size, self.image_size):
             expected = (3, self.image_size, self.image_size)

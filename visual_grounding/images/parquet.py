@@ -42,6 +42,7 @@ class ParquetImages:
 
     Raises:
         InputError: a file is broken, or has no such columns, or it isn't clear which is meant.
+        ValueError: there is no file.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class ParquetImages:
             if named:
                 self.note = (
                     f"{column.path} has {sound} different paths that can be keys in {len(keys)} rows, so keys are "
-                    "FILE:ROW. Other keys: --key-column NAME"
+                    "FILE:ROW. A key column would give others."
                 )
         names = [os.path.relpath(path, root) for path in paths]
         return [f"{name}:{row}" for name, count in zip(names, rows, strict=True) for row in range(count)]
@@ -125,7 +126,7 @@ def _image_column(schema: pa.Schema, path: Path, wanted: str | None) -> _Column:
     columns = {field.name: _as_images(field) for field in schema}
     if wanted is not None:
         if wanted not in columns:
-            raise InputError(f"{path} has no column {wanted} (--image-column); it has {_described(schema)}.")
+            raise InputError(f"{path} has no image column {wanted}; it has {_described(schema)}.", "image_column")
         chosen = columns[wanted]
         if chosen is None:
             raise InputError(f"Column {wanted} of {path} should hold {_IMAGE}; but is {_type(schema, wanted)}.")
@@ -136,7 +137,8 @@ def _image_column(schema: pa.Schema, path: Path, wanted: str | None) -> _Column:
     if len(fitting) > 1:
         raise InputError(
             f"{path} has {len(fitting)} columns that may hold images: {', '.join(column.name for column in fitting)}. "
-            "Choose one: --image-column NAME"
+            "Choose one.",
+            "image_column",
         )
     return fitting[0]
 
@@ -155,7 +157,7 @@ def _as_images(field: pa.Field) -> _Column | None:
 
 def _check_key_column(schema: pa.Schema, path: Path, name: str) -> None:
     if name not in schema.names:
-        raise InputError(f"{path} has no column {name} (--key-column); it has {_described(schema)}.")
+        raise InputError(f"{path} has no key column {name}; it has {_described(schema)}.", "key_column")
     kind = schema.field(schema.names.index(name)).type
     if not (_is_text(kind) or types.is_integer(kind)):
         raise InputError(f"Column {name} of {path} should hold names or whole numbers, but is {kind}.")

@@ -94,9 +94,10 @@ def _open_one(path: Path, image_column: str | None, key_column: str | None) -> I
 
         images = ParquetImages(paths, root, image_column, key_column)
     else:
-        for flag, column in (("--image-column", image_column), ("--key-column", key_column)):
+        for choice, column in (("image_column", image_column), ("key_column", key_column)):
             if column is not None:
-                raise InputError(f"{flag} {column} is for parquet, but {path} isn't.")
+                name = choice.replace("_", " ")
+                raise InputError(f"{name} {column} is for parquet, but {path} isn't.", choice)
         if kind == TAR:
             images = images_of_webdataset(paths)
         elif path.is_dir():

@@ -38,6 +38,7 @@ class TarredImages:
         """The bytes of one member. A thread opens the tar for itself: a webdataset has more of them than may be open.
 
         Raises:
+            UnreadableImage: it is too large.
             InputError: the tar is gone; that isn't one unreadable image but all of them.
         """
         tar, offset, size = self._places[row]

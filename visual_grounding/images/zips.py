@@ -63,6 +63,7 @@ class ZippedImages:
         """The bytes of one member, its checksum verified. No position in the file is shared: processes may read, too.
 
         Raises:
+            UnreadableImage: it is too large, broken or cut off.
             InputError: the zip is gone; that isn't one unreadable image but all of them.
         """
         member = self._members[row]

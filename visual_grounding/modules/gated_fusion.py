@@ -7,13 +7,16 @@ from torch import Tensor, nn
 def mean_of_present(images: Tensor, image_padding_mask: Tensor) -> Tensor:
     """Average over the images that are there; 0 where none is.
 
+    The sum is float32: 1600 regions (8 images of 14 x 14) with a value above 41 have none in float16.
+
     Shapes:
         images: (B, M, D);  image_padding_mask: (B, M), True = absent.
         returns: (B, D)
     """
-    present = (~image_padding_mask).unsqueeze(-1).to(images.dtype)  # (B, M, 1)
-    total = images.masked_fill(image_padding_mask.unsqueeze(-1), 0.0).sum(dim=1)
-    return total / present.sum(dim=1).clamp(min=1)
+    wide = torch.promote_types(images.dtype, torch.float32)
+    total = images.masked_fill(image_padding_mask.unsqueeze(-1), 0.0).sum(dim=1, dtype=wide)  # (B, D)
+    present = (~image_padding_mask).sum(dim=1, keepdim=True)  # (B, 1)
+    return (total / present.clamp(min=1)).to(images.dtype)
 
 
 class GatedFusion(nn.Module):

@@ -14,12 +14,18 @@ from .sru import SRU
 def masked_mean(vectors: Tensor, padding_mask: Tensor) -> Tensor:
     """Mean over the real steps; 0 where there are none.
 
+    It is computed in float32, under autocast too: 512 steps with a value above 128, as pretrained encoders have them in
+    single channels, have no sum in float16.
+
     Shapes:
         vectors: (B, T, D);  padding_mask: (B, T)
-        returns: (B, D)
+        returns: (B, D), of the same dtype
     """
-    real = (~padding_mask).to(vectors.dtype)  # (B, T)
-    return torch.einsum("btd,bt->bd", vectors, real) / real.sum(dim=1, keepdim=True).clamp(min=1)
+    wide = torch.promote_types(vectors.dtype, torch.float32)
+    real = (~padding_mask).to(wide)  # (B, T)
+    with torch.autocast(vectors.device.type, enabled=False):
+        mean = torch.einsum("btd,bt->bd", vectors.to(wide), real) / real.sum(dim=1, keepdim=True).clamp(min=1)
+    return mean.to(vectors.dtype)
 
 
 def embed_words(vocabulary_size: int, size: int) -> nn.Embedding:

@@ -278,6 +278,9 @@ class FaissSearcher:
     Attributes:
         process: the number of the process that it belongs to. A copy by fork must not be searched: the threads that
             faiss started aren't there.
+
+    Raises:
+        InputError: faiss isn't there, or one of the files is missing.
     """
 
     def __init__(self, folder: Path, settings: FaissSettings, images: int) -> None:

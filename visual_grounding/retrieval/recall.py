@@ -18,6 +18,9 @@ def recall_at_k(ranks: np.ndarray, k: int) -> float:
 
     >>> recall_at_k(np.array([1, 3, 7, 2]), k=2)
     0.5
+
+    Shapes:
+        ranks: (Q,)
     """
     return float(np.mean(ranks <= k)) if len(ranks) else 0.0
 
@@ -27,6 +30,9 @@ def median_rank(ranks: np.ndarray) -> float:
 
     >>> median_rank(np.array([1, 3, 7, 2]))
     2.5
+
+    Shapes:
+        ranks: (Q,)
     """
     return float(np.median(ranks)) if len(ranks) else 0.0
 

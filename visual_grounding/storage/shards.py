@@ -181,7 +181,12 @@ class ShardedArtefact:
         return shard.number % self._rank.world
 
     def write(self, shard: Shard, arrays: dict[str, np.ndarray], notes: dict[str, Any] | None = None) -> None:
-        """Write one shard of every array, then mark it done. `notes` (JSON-ready) come back from `notes()`."""
+        """Write one shard of every array, then mark it done. `notes` (JSON-ready) come back from `notes()`.
+
+        Raises:
+            ValueError: an array isn't of the shard's shape.
+            InputError: it can't be written.
+        """
         for name, (shape, dtype) in self._rows.items():
             block = np.ascontiguousarray(arrays[name], dtype=dtype)
             expected = (shard.stop - shard.start, *shape)
