@@ -9,11 +9,15 @@ import pytest
 from conftest import write_image_ids, write_store
 from fairseq.tasks import FairseqTask
 from masked_text import LetterFinder, line_of, text_dataset
+from PIL import Image
 
 from visual_grounding import InputError
 from visual_grounding.data.visual_batches import VisualContextDataset
 from visual_grounding.data.visual_context import ImageTablesConfig, VisualContext
+from visual_grounding.features.backbones import Preprocessing
+from visual_grounding.features.pixels import PixelSource
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.images.sources import open_images
 
 
 @dataclass
@@ -159,6 +163,18 @@ def test_model_that_takes_text_alone_is_refused(store, tmp_path):
     with pytest.raises(InputError, match=r"SimpleNamespace .* takes text alone. Leave both flags out"):
         images.check_model(SimpleNamespace(forward=lambda src_tokens: None))
     assert images.feature_size == 3
+
+
+def test_pictures_are_framed_at_random_in_the_training_set_alone(tmp_path):
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "a.png")
+    cfg = Config(train_subset="train", seed=7)
+    images = VisualContext(
+        cfg, FairseqTask(cfg), PixelSource(open_images(tmp_path), Preprocessing(8, 8), str(tmp_path))
+    )
+    rows = np.zeros((11, 1), dtype=np.int64)
+    training, validation = (images.add_rows(text_dataset(), rows, split) for split in ("train", "valid"))
+    assert (training.framing_seed, validation.framing_seed) == (7, None)
+    assert images.feature_size == 0  # the network that is trained along decides it
 
 
 def test_finder_gives_the_images_of_a_dataset_and_one_of_another_collection_is_refused(store, tmp_path):
