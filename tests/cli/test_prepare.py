@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -36,6 +37,22 @@ def test_captions_are_what_prepare_makes_without_a_word(tmp_path, capsys):
     digests = {name: hashlib.sha256(text).hexdigest()[:16] for name, text in made.items()}
     tables = dict.fromkeys(("train.tsv", "valid.tsv", "test.tsv"), "d608fa232511a035")
     assert digests == {"dict.txt": "6d98d435340341ee", **tables}  # as version 0.1.0 wrote them
+
+
+def test_a_test_split_of_an_earlier_run_is_named(tmp_path, capsys):
+    (tmp_path / "c.tsv").write_text(CAPTIONS)
+    flags = ["prepare", "captions", "--train", tmp_path / "c.tsv", "--valid", tmp_path / "c.tsv", "--out"]
+    fresh = run(capsys, *flags, tmp_path / "fresh")
+    assert fresh[0] == 0 and fresh[2] == ""
+    assert run(capsys, *flags, tmp_path / "out", "--test", tmp_path / "c.tsv")[2] == ""
+    before = contents(tmp_path / "out")
+    assert run(capsys, *flags, tmp_path / "out") == (
+        0,
+        fresh[1],
+        f"warning: {tmp_path}/out/test.tsv was there before and stays as it was, as there is no --test. Delete it if "
+        "it shouldn't be tested on.\n",
+    )
+    assert contents(tmp_path / "out") == before
 
 
 def test_every_preparation_is_found_in_help(capsys):
@@ -126,6 +143,22 @@ def test_empty_text_is_an_empty_file(tmp_path, capsys, tokenizer):
     flags = ["--tokenizer", tokenizer, "--text", tmp_path / "t", "--out", tmp_path / "out"]
     status, out, error = run(capsys, "prepare", "pieces", *flags)
     assert (status, error) == (0, "") and "t: 0 lines, 0 pieces" in out and (tmp_path / "out/t").read_bytes() == b""
+
+
+def test_text_that_can_be_read_only_once_is_refused(tmp_path, tokenizer):
+    flags = ["prepare", "pieces", "--tokenizer", tokenizer, "--out", tmp_path / "out", "--text"]
+    script = "import sys\nfrom visual_grounding.cli.main import main\nsys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", script, *map(str, flags), "/dev/stdin"]
+    piped = subprocess.run(command, input="a dog\n", capture_output=True, text=True)
+    assert (piped.returncode, piped.stdout) == (2, "") and not (tmp_path / "out").exists()
+    assert "--text /dev/stdin should be a file, as it is read twice, but is a pipe or a device. Save it" in piped.stderr
+    os.mkfifo(tmp_path / "named")
+    named = subprocess.run([*command[:-1], tmp_path / "named"], capture_output=True, text=True, timeout=60)
+    assert named.returncode == 2 and f"--text {tmp_path}/named should be a file" in named.stderr  # nobody waits for it
+    (tmp_path / "t").write_text("a dog\n")
+    with open(tmp_path / "t") as file:  # a file, whatever its name
+        opened = subprocess.run(command, stdin=file, capture_output=True, text=True)
+    assert opened.returncode == 0 and (tmp_path / "out/stdin").read_text() == "a dog\n", opened.stderr
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
 
     if args.max_pieces is not None and args.max_pieces < 1:
         raise InputError(f"--max-pieces should be at least 1, but is {args.max_pieces}.")
-    _check_names(args.text, args.out, (DICTIONARY, META))
+    _check_texts(args.text, args.out, (DICTIONARY, META))
     bridge = TokenizerBridge(args.tokenizer)
     texts = {path.name: PieceFile(path) for path in args.text}
     total = sum(1 for path in args.text for _ in iterate_lines(path))
@@ -81,7 +81,9 @@ def run(args: argparse.Namespace) -> None:
     _warn(list(texts.values()), args.max_pieces, bridge.max_pieces)
 
 
-def _check_names(paths: list[Path], out: Path, taken: tuple[str, ...]) -> None:
+def _check_texts(paths: list[Path], out: Path, taken: tuple[str, ...]) -> None:
+    import os
+
     from ..errors import InputError
 
     seen: dict[str, Path] = {}
@@ -95,6 +97,11 @@ def _check_names(paths: list[Path], out: Path, taken: tuple[str, ...]) -> None:
             raise InputError(f"--text {path} should be called otherwise: {out / path.name} has a meaning of its own.")
         if path.resolve() == (out / path.name).resolve():
             raise InputError(f"--out {out} should be another folder than that of {path}, which would be overwritten.")
+        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+            raise InputError(
+                f"--text {path} should be a file, as it is read twice, but is a pipe or a device. Save it as a "
+                "file first."
+            )
         seen[path.name] = path
 
 
