@@ -161,6 +161,81 @@ def test_text_that_can_be_read_only_once_is_refused(tmp_path, tokenizer):
     assert opened.returncode == 0 and (tmp_path / "out/stdin").read_text() == "a dog\n", opened.stderr
 
 
+@pytest.fixture
+def earlier(tmp_path, capsys, tokenizer) -> list[object]:
+    """A folder with train.en and valid.en by the tokenizer, and the flags of a run onto it that lack a tokenizer."""
+    for name in ("train.en", "valid.en"):
+        (tmp_path / name).write_text("a dog\n")
+    flags = ["prepare", "pieces", "--out", tmp_path / "out", "--text", tmp_path / "valid.en"]
+    assert run(capsys, *flags, tmp_path / "train.en", "--tokenizer", tokenizer)[0] == 0
+    return flags
+
+
+@pytest.mark.parametrize("other", ["tokenizer", "cut"])
+def test_pieces_of_two_makings_are_never_in_one_folder(tmp_path, capsys, tokenizer, earlier, other):
+    before = contents(tmp_path / "out")
+    changed = [make_tokenizer(tmp_path / "other", "bytes")] if other == "tokenizer" else [tokenizer, "--max-pieces", 1]
+    status, out, error = run(capsys, *earlier, "--tokenizer", *changed)
+    assert (status, out) == (2, "") and error.count("\n") == 1
+    old = json.loads(before["meta.json"])["signature"]
+    found = f"{tmp_path}/out should hold pieces of one making, but has train.en of an earlier run, made by {old}, and "
+    assert found in error and "would add others by pieces|tokenizer:" in error
+    assert "Choose another --out, delete that folder, or give those files to --text, too." in error
+    assert contents(tmp_path / "out") == before
+    (tmp_path / "out/train.en").unlink()  # nothing left that would be stale
+    assert run(capsys, *earlier, "--tokenizer", *changed)[0] == 0
+    assert list(json.loads((tmp_path / "out/meta.json").read_text())["files"]) == ["valid.en"]
+    (tmp_path / "out/train.en").write_text("mine")
+    status, _, error = run(capsys, *earlier, tmp_path / "train.en", "--tokenizer", tokenizer)  # all are written anew
+    assert status == 0 and contents(tmp_path / "out") == before
+
+
+def test_pieces_of_one_making_add_up(tmp_path, capsys, tokenizer, earlier):
+    before = contents(tmp_path / "out")
+    for _ in range(2):  # what an earlier run but one wrote isn't forgotten, either
+        assert run(capsys, *earlier, "--tokenizer", tokenizer)[0] == 0
+        assert contents(tmp_path / "out") == before
+    status, _, error = run(capsys, *earlier, "--tokenizer", make_tokenizer(tmp_path / "other", "bytes"))
+    assert status == 2 and "has train.en of an earlier run" in error
+
+
+def test_a_making_that_came_meanwhile_is_noticed(tmp_path, capsys, tokenizer, earlier, monkeypatch):
+    """Another process writes the folder after this one has looked at it, and before this one locks it."""
+    from visual_grounding.text import piece_files
+
+    (tmp_path / "out").rename(tmp_path / "aside")
+    cut_lines = piece_files.PieceFile.cut_lines
+
+    def late(self, *arguments):
+        for path in (tmp_path / "aside").iterdir():
+            path.rename(tmp_path / "out" / path.name)
+        return (yield from cut_lines(self, *arguments))
+
+    monkeypatch.setattr(piece_files.PieceFile, "cut_lines", late)
+    before = contents(tmp_path / "aside")
+    status, _, error = run(capsys, *earlier, "--tokenizer", make_tokenizer(tmp_path / "other", "bytes"))
+    assert status == 2 and "has train.en of an earlier run" in error and contents(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    ("meta", "message"),
+    [
+        ('{"format": "feature-store", "version": 1}', "out should hold pieces, but .* says that it is a feature store"),
+        ('{"format": "pieces"}', "out/meta.json should be the JSON description of pieces, but is broken: KeyError"),
+        (
+            '{"format": "pieces", "version": 1, "signature": "", "tokenizer_sha256": "", "files": 3}',
+            "out/meta.json should have a table as 'files', but has 3. Delete",
+        ),
+    ],
+)
+def test_a_folder_that_holds_something_else_is_not_written_into(tmp_path, capsys, earlier, tokenizer, meta, message):
+    (tmp_path / "out/meta.json").write_text(meta)
+    before = contents(tmp_path / "out")
+    status, _, error = run(capsys, *earlier, "--tokenizer", tokenizer)
+    assert status == 2 and re.search(message, error), error
+    assert contents(tmp_path / "out") == before
+
+
 @pytest.mark.parametrize(
     ("texts", "flags", "message"),
     [
