@@ -1,5 +1,6 @@
 """Images of what is typed: found by any finder, printed, and given to the model with the right sentence."""
 
+import shutil
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,8 @@ from small_retriever import WORDS, make_retriever
 from visual_grounding.data.interactive_images import InteractiveImages, finder_words
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
-from visual_grounding.retrieval.index import build_index
+from visual_grounding.retrieval.image_names import ImageNames
+from visual_grounding.retrieval.index import Index, build_index
 from visual_grounding.retrieval.retriever import Retriever
 
 
@@ -74,6 +76,22 @@ def test_any_finder_serves_and_the_best_of_its_images_are_taken(world):
     ids, _ = images.find(["w2 w9"])
     assert ids.shape == (1, 3) and ids[0, 0] == 9 and set(ids[0, 1:]) <= {2, 8, 10, 11}
     assert open_images(world, **KEYWORD, images_per_sentence=2).find(["w2 w9"])[0].tolist() == ids[:, :2].tolist()
+
+
+def test_naming_images_after_two_lines_of_the_key_list_were_swapped_is_refused(world, tmp_path):
+    """Single lines are read, so that only the digest tells: of an index, and of the store that interactive names."""
+    message = r"keys\.txt was changed after its artefact was made: its sha256 is .* no longer belong to their images"
+    for name in ("index", "store"):
+        folder = Path(shutil.copytree(world / name, tmp_path / name))
+        collection = Index(folder) if name == "index" else FeatureStore(folder)
+        assert ImageNames(collection).describe(np.array([2, -1]), np.zeros(2)) == ["image2.jpg:0.0000"]
+        keys = (folder / "keys.txt").read_text().splitlines()
+        keys[2], keys[7] = keys[7], keys[2]
+        (folder / "keys.txt").write_text("".join(f"{key}\n" for key in keys))
+        with pytest.raises(InputError, match=message):
+            ImageNames(collection)
+    with pytest.raises(InputError, match=message):
+        open_images(world, **DENSE, image_features=str(tmp_path / "store"))
 
 
 def test_lines_are_numbered_through_and_printed_with_their_images(world, capsys):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from conftest import write_image_ids, write_store
 from fairseq.tasks import FairseqTask
 from masked_text import LetterFinder, line_of, text_dataset
@@ -187,3 +188,25 @@ def test_finder_gives_the_images_of_a_dataset_and_one_of_another_collection_is_r
     message = rf"other, but feature store .*store was made .*{other.keys_sha256[:8]}… ≠ {store.keys_sha256[:8]}…"
     with pytest.raises(InputError, match=message):
         images.add_found(text_dataset(), "train", LetterFinder(other), line_of)
+
+
+@pytest.mark.parametrize("way", ["tables", "rows", "found"])
+def test_training_on_from_a_checkpoint_of_another_making_is_refused_however_images_are_given(store, tmp_path, way):
+    write_image_ids(tmp_path / "ids/train", np.zeros((11, 1)), store.keys_sha256)
+    write_image_ids(tmp_path / "ids/valid", np.zeros((11, 1)), store.keys_sha256)
+    state = {"image_features": "import|images:20|arrays:0123abcd|version:0.2.0"}
+    torch.save({"model": {}, "task_state": state}, tmp_path / "before.pt")
+    images = context(tmp_path, restore_file=str(tmp_path / "before.pt"), checkpoint_suffix="")
+
+    def add_images(split: str) -> None:
+        if way == "tables":
+            images.add(text_dataset(), split, f"{split}.en-de")
+        elif way == "rows":
+            images.add_rows(text_dataset(), np.zeros((11, 1), int), split)
+        else:
+            images.add_found(text_dataset(), split, LetterFinder(store), line_of)
+
+    add_images("valid")
+    message = rf"that the checkpoint was trained on, but.*: {store.signature} ≠ import\|images:20\|arrays:0123abcd"
+    with pytest.raises(InputError, match=message):
+        add_images("train")
