@@ -23,9 +23,10 @@ if [ "$FEATURES" = extract ]; then
             ${WEIGHTS:+--weights "$WEIGHTS"} --pool grid ${GRID:+--grid "$GRID"} --device "$DEVICE" --out "$OUT/features/grid.$part"
     done
 else
+    # What is trained on one store meets others: --made-by says that the same network made them.
     for store in pooled.collection pooled.all grid.collection grid.all; do
         run "import-$store" visual-grounding import --arrays "$OUT/arrays/$store.npy" \
-            --keys "$OUT/arrays/${store#*.}.keys" --out "$OUT/features/$store"
+            --keys "$OUT/arrays/${store#*.}.keys" --made-by "MobileNet 1.0, ${store%.*}" --out "$OUT/features/$store"
     done
 fi
 

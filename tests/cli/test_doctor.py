@@ -152,6 +152,22 @@ def test_index_with_numbers_that_are_none_and_with_swapped_keys(world, capsys):
     assert "index: 2 images hold NaN or infinity, such as row 3, row 6; all rows were scanned" in output
 
 
+def test_index_with_rows_that_are_no_unit_vectors(world, capsys):
+    embeddings = np.load(world / "index/embeddings.npy", mmap_mode="r+")
+    embeddings[7] *= 1e4
+    embeddings[2] *= 0.5
+    embeddings[4] = 0  # as if absent
+    embeddings[5] *= 1 + 1e-5  # as another library's rounding may
+    embeddings.flush()
+    status, output = doctor(world, capsys)
+    assert status == 2
+    assert (
+        "index: 2 images should have unit vectors, or 0 where absent, but don't, such as row 2 (2.png), row 7 (7.png), "
+        "of norm 0.5, 1e+04; all rows were scanned. Delete it, and build it again." in output
+    )
+    assert "index: index of 8 images" not in output and "NaN" not in output
+
+
 def test_partial_output(world, capsys):
     unfinished = ShardedArtefact(world / "store2", FEATURE_STORE, {}, 8, 3, {"features": ((1, 6), "float16")})
     unfinished.write(next(unfinished.missing()), {"features": np.ones((3, 1, 6))})

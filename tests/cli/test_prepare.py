@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -36,6 +37,22 @@ def test_captions_are_what_prepare_makes_without_a_word(tmp_path, capsys):
     digests = {name: hashlib.sha256(text).hexdigest()[:16] for name, text in made.items()}
     tables = dict.fromkeys(("train.tsv", "valid.tsv", "test.tsv"), "d608fa232511a035")
     assert digests == {"dict.txt": "6d98d435340341ee", **tables}  # as version 0.1.0 wrote them
+
+
+def test_a_test_split_of_an_earlier_run_is_named(tmp_path, capsys):
+    (tmp_path / "c.tsv").write_text(CAPTIONS)
+    flags = ["prepare", "captions", "--train", tmp_path / "c.tsv", "--valid", tmp_path / "c.tsv", "--out"]
+    fresh = run(capsys, *flags, tmp_path / "fresh")
+    assert fresh[0] == 0 and fresh[2] == ""
+    assert run(capsys, *flags, tmp_path / "out", "--test", tmp_path / "c.tsv")[2] == ""
+    before = contents(tmp_path / "out")
+    assert run(capsys, *flags, tmp_path / "out") == (
+        0,
+        fresh[1],
+        f"warning: {tmp_path}/out/test.tsv was there before and stays as it was, as there is no --test. Delete it if "
+        "it shouldn't be tested on.\n",
+    )
+    assert contents(tmp_path / "out") == before
 
 
 def test_every_preparation_is_found_in_help(capsys):
@@ -126,6 +143,97 @@ def test_empty_text_is_an_empty_file(tmp_path, capsys, tokenizer):
     flags = ["--tokenizer", tokenizer, "--text", tmp_path / "t", "--out", tmp_path / "out"]
     status, out, error = run(capsys, "prepare", "pieces", *flags)
     assert (status, error) == (0, "") and "t: 0 lines, 0 pieces" in out and (tmp_path / "out/t").read_bytes() == b""
+
+
+def test_text_that_can_be_read_only_once_is_refused(tmp_path, tokenizer):
+    flags = ["prepare", "pieces", "--tokenizer", tokenizer, "--out", tmp_path / "out", "--text"]
+    script = "import sys\nfrom visual_grounding.cli.main import main\nsys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", script, *map(str, flags), "/dev/stdin"]
+    piped = subprocess.run(command, input="a dog\n", capture_output=True, text=True)
+    assert (piped.returncode, piped.stdout) == (2, "") and not (tmp_path / "out").exists()
+    assert "--text /dev/stdin should be a file, as it is read twice, but is a pipe or a device. Save it" in piped.stderr
+    os.mkfifo(tmp_path / "named")
+    named = subprocess.run([*command[:-1], tmp_path / "named"], capture_output=True, text=True, timeout=60)
+    assert named.returncode == 2 and f"--text {tmp_path}/named should be a file" in named.stderr  # nobody waits for it
+    (tmp_path / "t").write_text("a dog\n")
+    with open(tmp_path / "t") as file:  # a file, whatever its name
+        opened = subprocess.run(command, stdin=file, capture_output=True, text=True)
+    assert opened.returncode == 0 and (tmp_path / "out/stdin").read_text() == "a dog\n", opened.stderr
+
+
+@pytest.fixture
+def earlier(tmp_path, capsys, tokenizer) -> list[object]:
+    """A folder with train.en and valid.en by the tokenizer, and the flags of a run onto it that lack a tokenizer."""
+    for name in ("train.en", "valid.en"):
+        (tmp_path / name).write_text("a dog\n")
+    flags = ["prepare", "pieces", "--out", tmp_path / "out", "--text", tmp_path / "valid.en"]
+    assert run(capsys, *flags, tmp_path / "train.en", "--tokenizer", tokenizer)[0] == 0
+    return flags
+
+
+@pytest.mark.parametrize("other", ["tokenizer", "cut"])
+def test_pieces_of_two_makings_are_never_in_one_folder(tmp_path, capsys, tokenizer, earlier, other):
+    before = contents(tmp_path / "out")
+    changed = [make_tokenizer(tmp_path / "other", "bytes")] if other == "tokenizer" else [tokenizer, "--max-pieces", 1]
+    status, out, error = run(capsys, *earlier, "--tokenizer", *changed)
+    assert (status, out) == (2, "") and error.count("\n") == 1
+    old = json.loads(before["meta.json"])["signature"]
+    found = f"{tmp_path}/out should hold pieces of one making, but has train.en of an earlier run, made by {old}, and "
+    assert found in error and "would add others by pieces|tokenizer:" in error
+    assert "Choose another --out, delete that folder, or give those files to --text, too." in error
+    assert contents(tmp_path / "out") == before
+    (tmp_path / "out/train.en").unlink()  # nothing left that would be stale
+    assert run(capsys, *earlier, "--tokenizer", *changed)[0] == 0
+    assert list(json.loads((tmp_path / "out/meta.json").read_text())["files"]) == ["valid.en"]
+    (tmp_path / "out/train.en").write_text("mine")
+    status, _, error = run(capsys, *earlier, tmp_path / "train.en", "--tokenizer", tokenizer)  # all are written anew
+    assert status == 0 and contents(tmp_path / "out") == before
+
+
+def test_pieces_of_one_making_add_up(tmp_path, capsys, tokenizer, earlier):
+    before = contents(tmp_path / "out")
+    for _ in range(2):  # what an earlier run but one wrote isn't forgotten, either
+        assert run(capsys, *earlier, "--tokenizer", tokenizer)[0] == 0
+        assert contents(tmp_path / "out") == before
+    status, _, error = run(capsys, *earlier, "--tokenizer", make_tokenizer(tmp_path / "other", "bytes"))
+    assert status == 2 and "has train.en of an earlier run" in error
+
+
+def test_a_making_that_came_meanwhile_is_noticed(tmp_path, capsys, tokenizer, earlier, monkeypatch):
+    """Another process writes the folder after this one has looked at it, and before this one locks it."""
+    from visual_grounding.text import piece_files
+
+    (tmp_path / "out").rename(tmp_path / "aside")
+    cut_lines = piece_files.PieceFile.cut_lines
+
+    def late(self, *arguments):
+        for path in (tmp_path / "aside").iterdir():
+            path.rename(tmp_path / "out" / path.name)
+        return (yield from cut_lines(self, *arguments))
+
+    monkeypatch.setattr(piece_files.PieceFile, "cut_lines", late)
+    before = contents(tmp_path / "aside")
+    status, _, error = run(capsys, *earlier, "--tokenizer", make_tokenizer(tmp_path / "other", "bytes"))
+    assert status == 2 and "has train.en of an earlier run" in error and contents(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    ("meta", "message"),
+    [
+        ('{"format": "feature-store", "version": 1}', "out should hold pieces, but .* says that it is a feature store"),
+        ('{"format": "pieces"}', "out/meta.json should be the JSON description of pieces, but is broken: KeyError"),
+        (
+            '{"format": "pieces", "version": 1, "signature": "", "tokenizer_sha256": "", "files": 3}',
+            "out/meta.json should have a table as 'files', but has 3. Delete",
+        ),
+    ],
+)
+def test_a_folder_that_holds_something_else_is_not_written_into(tmp_path, capsys, earlier, tokenizer, meta, message):
+    (tmp_path / "out/meta.json").write_text(meta)
+    before = contents(tmp_path / "out")
+    status, _, error = run(capsys, *earlier, "--tokenizer", tokenizer)
+    assert status == 2 and re.search(message, error), error
+    assert contents(tmp_path / "out") == before
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import torch
 from conftest import write_store
 from fairseq.tasks import FairseqTask
 from masked_text import text_dataset
+from omegaconf import OmegaConf
 from PIL import Image
 
 from visual_grounding import InputError
@@ -42,8 +43,29 @@ def test_task_state_remembers_the_signature_beside_whatever_else_there_is(tmp_pa
     task.load_state_dict({"image_features": OTHER_PHOTOS, "words": ["b"]})
     assert task.state_dict() == {"image_features": OWN, "words": ["b"]}
     blind, _ = make_task(tmp_path / "nothing", None)
-    blind.load_state_dict({"image_features": OWN})
     assert blind.state_dict() == {"image_features": None}
+
+
+def test_a_run_without_images_forgets_nothing(tmp_path):
+    blind, _ = make_task(tmp_path / "nothing", None)
+    blind.load_state_dict({"image_features": OWN})
+    assert blind.state_dict() == {"image_features": OWN}
+    torch.save({"task_state": {"image_features": NOISE}, "model": {}}, tmp_path / "before.pt")
+    blind, context = make_task(tmp_path / "nothing", None, finetune_from_model=str(tmp_path / "before.pt"))
+    context.add(text_dataset(), "train", "train.en")  # as fairseq-train, which gives the task no state
+    assert blind.state_dict() == {"image_features": NOISE}
+
+
+def test_the_flag_that_leaves_features_unchecked_is_kept_out_of_checkpoints(tmp_path):
+    write_store(tmp_path / "store", np.ones((4, 1, 3)), signature=OWN)
+    given = {"image_features": str(tmp_path / "store"), "image_features_unchecked": True, "train_subset": "train"}
+    whole = OmegaConf.create({"task": {**given, "seed": 1}})  # what fairseq's trainer saves
+    cfg = OmegaConf.merge(OmegaConf.create({"seed": 1}), whole.task)
+    cfg.__dict__["_parent"] = whole  # as fairseq merges a task's configuration
+    task = FairseqTask(cfg)
+    VisualContext(cfg, task)
+    assert whole.task.image_features_unchecked is False and cfg.image_features_unchecked
+    task.load_state_dict({"image_features": NOISE})  # it holds for this run
 
 
 def test_checkpoint_of_another_making_is_refused_with_both_signatures_or_taken_by_the_flag(tmp_path):

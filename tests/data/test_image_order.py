@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from visual_grounding import InputError
 from visual_grounding.data import image_order
-from visual_grounding.data.image_order import arrange_images, derangement, keep_own_images, shuffle_images
+from visual_grounding.data.image_order import (
+    Holders,
+    arrange_images,
+    derangement,
+    keep_own_images,
+    share_images,
+    shuffle_images,
+)
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=60), st.integers(0, 1000))
@@ -99,6 +106,44 @@ def test_shuffle_gives_no_image_of_its_own_to_a_row_of_keyword_like_data():
     before = keep_own_images(ids, ids[derangement(ids[:, 0], 1)])
     after = keep_own_images(ids, ids[shuffle_images(ids, 1)])
     assert before.mean() > 0.3 and not after.any()
+
+
+def popular_images(rows: int, images: int) -> np.ndarray:
+    """Eight images a row, Zipf-drawn: most rows share the first few, so not every row can do without its own."""
+    rng, weights = np.random.default_rng(0), 1 / np.arange(1, images + 1)
+    draws = [rng.permutation(rng.choice(images, 8, replace=False, p=weights / weights.sum())) for _ in range(rows)]
+    return np.array(draws, dtype=np.int32)
+
+
+def test_shuffle_is_the_naive_one_where_partners_are_many_and_few_fit():
+    """Of 200 rows, all but the first 64 that a row is tried with are looked up instead of compared."""
+    ids = popular_images(200, 150)
+    ids[::7, 5:] = -1
+    order = shuffle_images(ids, 3)
+    assert order.tolist() == naive_shuffle(ids, 3)
+    assert 20 < keep_own_images(ids, ids[order]).sum() < keep_own_images(ids, ids[derangement(ids[:, 0], 3)]).sum()
+
+
+@given(tables(30, 12))
+def test_holders_share_images_as_rows_do_one_by_one(ids):
+    holders = Holders(ids)
+    for row in range(len(ids)):
+        assert holders.share(ids[row]).tolist() == share_images(ids[row], ids).tolist()
+        assert holders.share(ids[row]).tolist() == [naive_shares(ids, row, other) for other in range(len(ids))]
+
+
+def test_shuffle_ends_when_no_swaps_are_found_any_more_and_keeps_no_fewer(monkeypatch):
+    ids, tried = popular_images(900, 400), []
+    first_partner = image_order._first_partner
+    monkeypatch.setattr(image_order, "_first_partner", lambda *args: (tried.append(first_partner(*args)), tried[-1])[1])
+    order = shuffle_images(ids, 1)
+    ended = len(tried)
+    last = max(number for number, partner in enumerate(tried) if partner is not None)
+    assert ended - last - 1 == image_order.MOST_IN_A_ROW
+    tried.clear()
+    monkeypatch.setattr(image_order, "MOST_IN_A_ROW", 10**9)
+    np.testing.assert_array_equal(shuffle_images(ids, 1), order)
+    assert len(tried) > 1.3 * ended and keep_own_images(ids, ids[order]).mean() > 0.3
 
 
 def test_shuffle_of_more_rows_than_are_tried_is_mended_too(monkeypatch):

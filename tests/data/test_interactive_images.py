@@ -1,5 +1,6 @@
 """Images of what is typed: found by any finder, printed, and given to the model with the right sentence."""
 
+import shutil
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,8 @@ from small_retriever import WORDS, make_retriever
 from visual_grounding.data.interactive_images import InteractiveImages, finder_words
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
-from visual_grounding.retrieval.index import build_index
+from visual_grounding.retrieval.image_names import ImageNames
+from visual_grounding.retrieval.index import Index, build_index
 from visual_grounding.retrieval.retriever import Retriever
 
 
@@ -76,6 +78,22 @@ def test_any_finder_serves_and_the_best_of_its_images_are_taken(world):
     assert open_images(world, **KEYWORD, images_per_sentence=2).find(["w2 w9"])[0].tolist() == ids[:, :2].tolist()
 
 
+def test_naming_images_after_two_lines_of_the_key_list_were_swapped_is_refused(world, tmp_path):
+    """Single lines are read, so that only the digest tells: of an index, and of the store that interactive names."""
+    message = r"keys\.txt was changed after its artefact was made: its sha256 is .* no longer belong to their images"
+    for name in ("index", "store"):
+        folder = Path(shutil.copytree(world / name, tmp_path / name))
+        collection = Index(folder) if name == "index" else FeatureStore(folder)
+        assert ImageNames(collection).describe(np.array([2, -1]), np.zeros(2)) == ["image2.jpg:0.0000"]
+        keys = (folder / "keys.txt").read_text().splitlines()
+        keys[2], keys[7] = keys[7], keys[2]
+        (folder / "keys.txt").write_text("".join(f"{key}\n" for key in keys))
+        with pytest.raises(InputError, match=message):
+            ImageNames(collection)
+    with pytest.raises(InputError, match=message):
+        open_images(world, **DENSE, image_features=str(tmp_path / "store"))
+
+
 def test_lines_are_numbered_through_and_printed_with_their_images(world, capsys):
     images = open_images(world, **KEYWORD)
     type_lines(images, ["w2 w9", "nothing known"])
@@ -95,6 +113,16 @@ def test_finder_reads_what_was_typed_with_its_pieces_joined(world, capsys, caplo
     type_lines(images, ["w@@ 19"])
     assert capsys.readouterr().out.splitlines() == ["I-0\timage19.jpg:1.0000", "I-1\timage19.jpg:1.0000"]
     assert caplog.text.count("what is typed holds subword pieces; they are joined to find images") == 1
+
+
+def test_what_the_finder_has_to_say_is_said_once_of_a_kind(world, caplog):
+    images = open_images(world, **DENSE)
+    for line in ("ein Hund", "eine Katze schläft", f"{WORDS[0]} {WORDS[1]}", "", ""):
+        type_lines(images, [line])
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0].startswith("2 of 2 words (100.0%) aren't known to the retriever.")
+    assert said[1].startswith("1 of 1 sentences (100.0%) have no word that the retriever knows")
+    assert said[2:] == ["1 of 1 sentences (100.0%) are empty; they have no image."]
 
 
 def test_tokens_without_lines_get_the_images_of_their_words_and_print_nothing(world, capsys):

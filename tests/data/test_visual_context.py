@@ -6,14 +6,19 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from conftest import write_image_ids, write_store
 from fairseq.tasks import FairseqTask
 from masked_text import LetterFinder, line_of, text_dataset
+from PIL import Image
 
 from visual_grounding import InputError
 from visual_grounding.data.visual_batches import VisualContextDataset
 from visual_grounding.data.visual_context import ImageTablesConfig, VisualContext
+from visual_grounding.features.backbones import Preprocessing
+from visual_grounding.features.pixels import PixelSource
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.images.sources import open_images
 
 
 @dataclass
@@ -161,6 +166,18 @@ def test_model_that_takes_text_alone_is_refused(store, tmp_path):
     assert images.feature_size == 3
 
 
+def test_pictures_are_framed_at_random_in_the_training_set_alone(tmp_path):
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "a.png")
+    cfg = Config(train_subset="train", seed=7)
+    images = VisualContext(
+        cfg, FairseqTask(cfg), PixelSource(open_images(tmp_path), Preprocessing(8, 8), str(tmp_path))
+    )
+    rows = np.zeros((11, 1), dtype=np.int64)
+    training, validation = (images.add_rows(text_dataset(), rows, split) for split in ("train", "valid"))
+    assert (training.framing_seed, validation.framing_seed) == (7, None)
+    assert images.feature_size == 0  # the network that is trained along decides it
+
+
 def test_finder_gives_the_images_of_a_dataset_and_one_of_another_collection_is_refused(store, tmp_path):
     images = context(tmp_path, image_ids=None)
     dataset = images.add_found(text_dataset(), "train", LetterFinder(store), line_of)
@@ -171,3 +188,25 @@ def test_finder_gives_the_images_of_a_dataset_and_one_of_another_collection_is_r
     message = rf"other, but feature store .*store was made .*{other.keys_sha256[:8]}… ≠ {store.keys_sha256[:8]}…"
     with pytest.raises(InputError, match=message):
         images.add_found(text_dataset(), "train", LetterFinder(other), line_of)
+
+
+@pytest.mark.parametrize("way", ["tables", "rows", "found"])
+def test_training_on_from_a_checkpoint_of_another_making_is_refused_however_images_are_given(store, tmp_path, way):
+    write_image_ids(tmp_path / "ids/train", np.zeros((11, 1)), store.keys_sha256)
+    write_image_ids(tmp_path / "ids/valid", np.zeros((11, 1)), store.keys_sha256)
+    state = {"image_features": "import|images:20|arrays:0123abcd|version:0.2.0"}
+    torch.save({"model": {}, "task_state": state}, tmp_path / "before.pt")
+    images = context(tmp_path, restore_file=str(tmp_path / "before.pt"), checkpoint_suffix="")
+
+    def add_images(split: str) -> None:
+        if way == "tables":
+            images.add(text_dataset(), split, f"{split}.en-de")
+        elif way == "rows":
+            images.add_rows(text_dataset(), np.zeros((11, 1), int), split)
+        else:
+            images.add_found(text_dataset(), split, LetterFinder(store), line_of)
+
+    add_images("valid")
+    message = rf"that the checkpoint was trained on, but.*: {store.signature} ≠ import\|images:20\|arrays:0123abcd"
+    with pytest.raises(InputError, match=message):
+        add_images("train")

@@ -15,6 +15,7 @@ from fairseq import options, tasks, utils
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
+from fairseq_cli.interactive import make_batches
 from pictures import drawn_photo
 from small_dual_encoder import SENTENCES, make_dual_encoder
 from small_retriever import make_retriever, make_sentences, make_store
@@ -93,11 +94,11 @@ def extraction_in_half_precision(folder: Path, device: str) -> list[np.ndarray]:
 
 
 def index_and_retrieve(folder: Path, device: str, retriever: Path, store: Path, text: Path) -> list[np.ndarray]:
-    """Images for a text, from an exact index and, where faiss is, from one by it."""
+    """Images for a text, from an exact index and, where faiss is, from an exact and an approximate one by it."""
     made = []
-    for kind in ("exact", *(("flat",) if find_spec("faiss") else ())):
-        index, ids = folder / f"index-{kind}", folder / f"ids-{kind}"
-        command("index", "--retriever", retriever, "--image-features", store, "--kind", kind, "--device", device,
+    for kind in (["exact"], *([["flat"], ["ivf", "--lists", 2]] if find_spec("faiss") else ())):
+        index, ids = folder / f"index-{kind[0]}", folder / f"ids-{kind[0]}"
+        command("index", "--retriever", retriever, "--image-features", store, "--kind", *kind, "--device", device,
                 "--out", index)  # fmt: skip
         command("retrieve", "--method", "dense", "--retriever", retriever, "--index", index, "--text", text, "-n", 3,
                 "--device", device, "--out", ids)  # fmt: skip
@@ -141,14 +142,19 @@ def heat_map(folder: Path, device: str) -> list[np.ndarray]:
     return [np.frombuffer((folder / "heat/heatmap.json").read_bytes(), np.uint8)]
 
 
-def batches_on(device: str, flags: list[object], split: str) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """Task, configuration, model and batch as fairseq's commands have them, on a device."""
+def training(device: str, flags: list[object]) -> tuple[Any, Any, Any]:
+    """Task, configuration and model as `fairseq-train` makes them, on a device."""
     parser = options.get_training_parser()
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(flag) for flag in flags]))
-    torch.manual_seed(1)
     task = tasks.setup_task(cfg.task)
+    torch.manual_seed(1)
     model = task.build_model(cfg.model).eval()
-    model = model.cuda() if device == "cuda" else model
+    return task, cfg, model.cuda() if device == "cuda" else model
+
+
+def batches_on(device: str, flags: list[object], split: str) -> Iterator[tuple[Any, Any, Any, Any]]:
+    """Task, configuration, model and batch as fairseq's commands have them, on a device."""
+    task, cfg, model = training(device, flags)
     task.load_dataset(split)
     iterator = task.get_batch_iterator(task.dataset(split), max_sentences=5).next_epoch_itr(shuffle=False)
     for batch in iterator:
@@ -166,11 +172,7 @@ def translation(folder: Path, device: str) -> list[np.ndarray]:
     write_bitext(folder / "bin", 7)
     found = []
     for arch in ("visual_aware_transformer", "gated_fusion_transformer", "selective_attention_transformer"):
-        flags = [folder / "bin", "--task", "grounded_translation", "-s", "en", "-t", "de", "--image-features", store,
-                 "--image-ids", folder / "ids", "--arch", arch, "--encoder-layers", 1, "--decoder-layers", 1,
-                 "--encoder-embed-dim", 16, "--encoder-ffn-embed-dim", 16, "--encoder-attention-heads", 2,
-                 "--decoder-attention-heads", 2, "--criterion", "label_smoothed_cross_entropy", "--visual-standardise",
-                 "--label-smoothing", 0.1]  # fmt: skip
+        flags = translator(folder, "--image-features", store, "--image-ids", folder / "ids", arch=arch)
         for task, cfg, model, batch in batches_on(device, flags, "valid"):
             with torch.no_grad():
                 loss, _, _ = task.build_criterion(cfg.criterion)(model, batch)
@@ -178,6 +180,33 @@ def translation(folder: Path, device: str) -> list[np.ndarray]:
                 hypotheses = task.inference_step(generator, [model], batch)
             found += [loss.cpu().numpy(), *(sentence[0]["tokens"].cpu().numpy() for sentence in hypotheses)]
     return found
+
+
+@chain
+def typed_sentences(folder: Path, device: str) -> list[np.ndarray]:
+    """What `fairseq-interactive` does with lines as they come: their images are found, and translated with."""
+    retriever = make_retriever(folder / "retriever").folder
+    store = make_store(folder / "store")
+    command("index", "--retriever", retriever, "--image-features", store, "--device", device, "--out",
+            folder / "index")  # fmt: skip
+    write_bitext(folder / "bin", 3)
+    flags = translator(folder, "--image-features", store, "--retriever", retriever, "--image-index", folder / "index")
+    task, cfg, model = training(device, flags)
+    generator, found = task.build_generator([model], cfg.generation), []
+    for batch in make_batches(["a b", "", "c d w1"], cfg, task, task.max_positions(), lambda line: line):
+        inputs = {"src_tokens": batch.src_tokens, "src_lengths": batch.src_lengths}
+        sample = utils.move_to_cuda({"net_input": inputs}) if device == "cuda" else {"net_input": inputs}
+        hypotheses = task.inference_step(generator, [model], sample)
+        found += [sentence[0]["tokens"].cpu().numpy() for sentence in hypotheses]
+    return found
+
+
+def translator(folder: Path, *more: object, arch: str = "visual_aware_transformer") -> list[object]:
+    """Flags of a small translator of the text in `bin`."""
+    return [folder / "bin", "--task", "grounded_translation", "-s", "en", "-t", "de", "--arch", arch,
+            "--encoder-layers", 1, "--decoder-layers", 1, "--encoder-embed-dim", 16, "--encoder-ffn-embed-dim", 16,
+            "--encoder-attention-heads", 2, "--decoder-attention-heads", 2, "--visual-standardise",
+            "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", 0.1, *more]  # fmt: skip
 
 
 def write_bitext(folder: Path, count: int) -> None:

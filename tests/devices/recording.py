@@ -61,19 +61,44 @@ def recorded() -> Iterator[tuple[set[type], set[CodeType]]]:
     """Classes whose `forward` ran, and the code of all functions that were called."""
     classes: set[type] = set()
     codes: set[CodeType] = set()
+    hook = register_module_forward_hook(lambda module, inputs, output: classes.add(type(module)))
+    try:
+        with _calls_noted(codes):
+            yield classes, codes
+    finally:
+        hook.remove()
 
-    def called(frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call":
+
+@contextmanager
+def _calls_noted(codes: set[CodeType]) -> Iterator[None]:
+    """Note the code of each function that is called; from Python 3.12 on once each, which costs next to nothing."""
+    if sys.version_info < (3, 12):
+
+        def called(frame: FrameType, event: str, argument: Any) -> None:
             codes.add(frame.f_code)
 
-    hook = register_module_forward_hook(lambda module, inputs, output: classes.add(type(module)))
-    before = sys.getprofile()
-    sys.setprofile(called)
+        sys.setprofile(called)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+        return
+
+    watch, tool = sys.monitoring, 4  # the numbers below are a debugger's, a profiler's, and so on
+
+    def started(code: CodeType, offset: int) -> Any:
+        codes.add(code)
+        return watch.DISABLE
+
+    watch.use_tool_id(tool, "recording")
+    watch.register_callback(tool, watch.events.PY_START, started)
+    watch.set_events(tool, watch.events.PY_START)
+    watch.restart_events()
     try:
-        yield classes, codes
+        yield
     finally:
-        sys.setprofile(before)
-        hook.remove()
+        watch.set_events(tool, 0)
+        watch.free_tool_id(tool)
 
 
 def package_functions(error: BaseException, package: ModuleType) -> list[str]:

@@ -16,16 +16,19 @@ from torch import nn
 
 import visual_grounding
 
+pytestmark = pytest.mark.slow  # it repeats what test_forwards.py and test_chains.py run, watching every call
+
 # Functions that never see a tensor on a device, or move tensors there themselves; a module is listed by its name alone.
 ON_THE_CPU_ONLY = {
-    "data.typed_sentences:TypedSentences.images_of": "gives a collated batch to the device of its tokens",
     "features.backbones.torchvision_networks:_download": "reads a file",
     "features.image_network:restore_image_network": "builds a network from a file; it is moved afterwards",
     "models.visual_model": "compares weights of a file with those of a model, by names and shapes",
     "modules.joint_embedding:config_of_state": "reads shapes",
     "retrieval.retriever:Retriever.embed_cells": "refuses, for kinds that can't",
+    "retrieval.search:_refuse_broken": "reads a broken index, on the CPU, to name its row",
     "retrieval.search:_Best._set_aside": "a way that only the CPU takes, by the device of what it is offered",
     "storage.checkpoints": "reads files",
+    "tasks.validation_scores:Scored.__init__": "holds names and a function",
     "tasks.frozen_weights": "has nothing to do without an optimizer's step, which needs backward",
 }
 

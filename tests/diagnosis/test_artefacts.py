@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from visual_grounding.diagnosis.artefacts import Parts, scan_numbers
+from visual_grounding.diagnosis.artefacts import Parts, scan_norms, scan_numbers
 from visual_grounding.diagnosis.disk import bytes_needed, check_disk
 from visual_grounding.diagnosis.findings import Level, findings_of, ok
 
@@ -51,6 +51,21 @@ def test_scan_of_an_index_is_that_of_a_store(number):
 
 def test_scan_of_an_empty_store():
     assert scan_numbers(np.zeros((0, 1, 4), np.float16)) == (0, [], 0, 0)
+    assert scan_norms(np.zeros((0, 4), np.float32)) == {}
+
+
+def test_scan_of_norms_counts_through_all_blocks_and_leaves_out_what_is_no_number():
+    rng = np.random.default_rng(0)
+    embeddings = rng.normal(size=(9000, 512)).astype(np.float32)  # 18 MB, three blocks
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    assert scan_norms(embeddings) == {}
+    embeddings[7] *= 1e4
+    embeddings[8999] = 3e38  # its norm is infinite in float32
+    embeddings[4100] *= 0.99
+    embeddings[3, 1], embeddings[5, 0], embeddings[6] = np.nan, np.inf, 0
+    found = scan_norms(embeddings)
+    np.testing.assert_allclose(list(found.values()), [1e4, 0.99, 3e38 * 512**0.5], rtol=1e-5)
+    assert list(found) == [7, 4100, 8999]
 
 
 def test_check_that_breaks_is_a_finding():

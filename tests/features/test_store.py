@@ -28,6 +28,20 @@ def test_store_knows_its_sizes_and_keys(store: FeatureStore) -> None:
     assert store.rows_of(["c", "nothing", "a.jpg"]) == {"a.jpg": 0, "c": 2}
 
 
+def test_store_whose_keys_were_swapped_names_no_row_and_finds_none(store: FeatureStore) -> None:
+    """Nothing but the digest tells; both are asked for what stands before the swapped lines, too."""
+    (store.folder / "keys.txt").write_text("a.jpg\nc\nü.jpg\n", encoding="utf-8")
+    message = (
+        r"keys\.txt was changed after its artefact was made: its sha256 is .* Rows no longer belong to their images"
+    )
+    for row in (0, 1):
+        with pytest.raises(InputError, match=message):
+            store.key(row)
+    for wanted in (["a.jpg"], ["c"], []):
+        with pytest.raises(InputError, match=message):
+            store.rows_of(wanted)
+
+
 def test_gather_returns_features_and_masks_what_is_absent(store: FeatureStore) -> None:
     features, mask = store.gather(np.array([[1, -1], [2, 0]]))
     assert features.tolist() == [[[[5, 6], [0, 0]], [[0, 0], [0, 0]]], [[[0, 0], [0, 0]], [[1, 2], [3, 4]]]]

@@ -112,6 +112,25 @@ def test_index_of_a_retriever_with_huge_weights_is_refused(retriever, store, tmp
         assert not (tmp_path / "index").exists()
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_index_names_the_only_image_that_a_retriever_makes_no_numbers_of(
+    retriever, store, tmp_path, monkeypatch, value
+):
+    """Row 13 is row 5 of the second shard."""
+    encode = Retriever.encode_images
+
+    def broken(self, features, padding_mask):
+        vectors = encode(self, features, padding_mask).clone()
+        vectors[(features == torch.from_numpy(store.features[13])).all(dim=(1, 2)), 2] = value
+        return vectors
+
+    monkeypatch.setattr(type(retriever), "encode_images", broken)
+    message = r"infinity of row 13 \(image13.jpg\) and 0 more of rows 8\.\.15\. Its weights are too large or broken"
+    with pytest.raises(InputError, match=message):
+        build_index(retriever, store, tmp_path / "index", shard_size=8)
+    assert not (tmp_path / "index").exists()
+
+
 def test_retrieving_with_a_retriever_whose_sentences_are_no_numbers_is_refused(retriever, store, tmp_path, monkeypatch):
     build_index(retriever, store, tmp_path / "index")
     encode = Retriever.encode_tokens

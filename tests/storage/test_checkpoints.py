@@ -122,6 +122,10 @@ def test_average_is_refused_when_image_features_were_made_otherwise(tmp_path: Pa
     assert average_checkpoints([paths[0], before, *paths[2::-1]])["task_state"] == {"image_features": signatures[0]}
     with pytest.raises(InputError, match=r"0.pt was on extract\|images:9.*, and .*3.pt on extract\|b\."):
         average_checkpoints([paths[0], paths[3]])
+    for others in ([before], [paths[2]]):  # what one knows is kept, wherever it stands
+        assert average_checkpoints([paths[0], *others])["task_state"]["image_features"] == signatures[0]
+        with pytest.raises(InputError, match=r"0.pt was on .*, and .*3.pt on extract\|b\."):
+            average_checkpoints([*others, paths[0], paths[3]])
     with pytest.raises(InputError, match=r"in text as task_state\['image_features'\], but says 7"):
         average_checkpoints([save(tmp_path / "number.pt", {"w": torch.ones(1)}, task_state={"image_features": 7})])
 

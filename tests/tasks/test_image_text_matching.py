@@ -102,6 +102,20 @@ def test_validation_of_a_second_split_starts_from_nothing(task, model):
     assert validate(task, model, [[0, 1]]) == few
 
 
+def test_every_caption_has_its_own_image_and_a_model_takes_no_more_than_one(task, model):
+    task.load_dataset("valid")
+    dataset = task.dataset("valid")
+    batch = dataset.collater([dataset[index] for index in (3, 20, 8)])
+    visual = batch["net_input"]["visual"]
+    assert batch["image_rows"].tolist() == [3, 4, 0] and visual["padding_mask"].shape == (3, 1, 1)
+    np.testing.assert_array_equal(visual["features"][:, 0], task.image_store.features[[3, 4, 0]])
+    batch["net_input"]["visual"] = {
+        name: value.repeat(1, 2, *[1] * (value.dim() - 2)) for name, value in visual.items()
+    }
+    with pytest.raises(ValueError, match="each sentence should have 1 image, but has 2"):
+        model(**batch["net_input"])
+
+
 def test_every_caption_is_in_a_batch_when_the_last_is_no_multiple_of_eight(task):
     task.load_dataset("valid")
     batches = task.dataset("valid").batch_by_size(np.arange(21), max_sentences=8, required_batch_size_multiple=8)

@@ -12,6 +12,7 @@ from visual_grounding.tasks.validation_scores import Scored, ValidationScores
 
 
 def accuracy(values: dict[str, torch.Tensor]) -> dict[str, float]:
+    assert values["id"].tolist() == sorted(set(values["id"].tolist()))
     return {"accuracy": float((values["guess"] == values["answer"]).float().mean()), "items": float(len(values["id"]))}
 
 
@@ -84,6 +85,7 @@ def test_next_split_starts_from_nothing():
 def test_training_collects_nothing(caplog):
     task = GuessingTask(None)
     task.collect("guesses", **{name: torch.zeros(2) for name in ("id", "guess", "answer")})
+    assert task._open is None
     with metrics.aggregate(new_root=True) as scores:
         task.reduce_metrics([{"ntokens": 1, "nsentences": 1}], GuessingCriterion(task))
     assert "accuracy" not in scores.get_smoothed_values() and not caplog.text

@@ -29,6 +29,8 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         InputError: a count below 1, captions that can't be used, or an output that can't be written.
     """
+    import sys
+
     from ..errors import InputError
     from ..storage.text_files import write_text_files
     from ..text.captions import read_captions
@@ -48,3 +50,10 @@ def run(args: argparse.Namespace) -> None:
     for split, pairs in captions.items():
         print(f"{split}: {len(pairs)} captions of {len({key for key, _ in pairs})} images")
     print(f"dict.txt: {len(words)} words that occur at least {args.min_count} times")
+    left = args.out / "test.tsv"
+    if args.test is None and left.exists():  # fairseq-validate would test on it; it may be someone's own, so it stays
+        print(
+            f"warning: {left} was there before and stays as it was, as there is no --test. Delete it if it shouldn't "
+            "be tested on.",
+            file=sys.stderr,
+        )

@@ -4,13 +4,15 @@
   fairseq-preprocess --source-lang en --target-lang de --trainpref pieces/train --validpref pieces/valid \\
       --srcdict pieces/dict.txt --tgtdict pieces/dict.txt --destdir bin
 
-Every file of --text comes back under its own name, a line for each of its lines. Text in one language takes
---only-source instead of --tgtdict. `--bpe pretrained_pieces --bpe-tokenizer bert-base-uncased` makes fairseq-generate
-and fairseq-interactive write text again.
+Every file of --text comes back under its own name, a line for each of its lines. A later run may add files to the
+folder with the same tokenizer and --max-pieces. Text in one language takes --only-source instead of --tgtdict.
+`--bpe pretrained_pieces --bpe-tokenizer bert-base-uncased` makes fairseq-generate and fairseq-interactive write text
+again.
 """
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +39,8 @@ def run(args: argparse.Namespace) -> None:
     """Write the folder, and say what is in it.
 
     Raises:
-        InputError: a choice that can't be, texts that can't be used, or an output that can't be written.
+        InputError: a choice that can't be, texts that can't be used, or an output that can't be written, or that holds
+            pieces of another making that would stay.
     """
     from collections.abc import Iterable, Iterator
 
@@ -53,15 +56,16 @@ def run(args: argparse.Namespace) -> None:
 
     if args.max_pieces is not None and args.max_pieces < 1:
         raise InputError(f"--max-pieces should be at least 1, but is {args.max_pieces}.")
-    _check_names(args.text, args.out, (DICTIONARY, META))
+    _check_texts(args.text, args.out, (DICTIONARY, META))
     bridge = TokenizerBridge(args.tokenizer)
     texts = {path.name: PieceFile(path) for path in args.text}
-    total = sum(1 for path in args.text for _ in iterate_lines(path))
     made = signature("pieces", tokenizer=bridge.sha256[:8], cut=args.max_pieces or "no")
+    _kept(args.out, set(texts), made, bridge.sha256)
+    total = sum(1 for path in args.text for _ in iterate_lines(path))
 
     def description() -> Iterator[str]:
-        """Read when all lines have been written, so the counts are there."""
-        files = {
+        """Read when all lines have been written, so the counts are there, and the folder is locked."""
+        files = _kept(args.out, set(texts), made, bridge.sha256) | {
             name: {"lines": text.lines, "pieces": text.pieces, "text_sha256": text.sha256}
             for name, text in texts.items()
         }
@@ -81,7 +85,9 @@ def run(args: argparse.Namespace) -> None:
     _warn(list(texts.values()), args.max_pieces, bridge.max_pieces)
 
 
-def _check_names(paths: list[Path], out: Path, taken: tuple[str, ...]) -> None:
+def _check_texts(paths: list[Path], out: Path, taken: tuple[str, ...]) -> None:
+    import os
+
     from ..errors import InputError
 
     seen: dict[str, Path] = {}
@@ -95,7 +101,36 @@ def _check_names(paths: list[Path], out: Path, taken: tuple[str, ...]) -> None:
             raise InputError(f"--text {path} should be called otherwise: {out / path.name} has a meaning of its own.")
         if path.resolve() == (out / path.name).resolve():
             raise InputError(f"--out {out} should be another folder than that of {path}, which would be overwritten.")
+        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+            raise InputError(
+                f"--text {path} should be a file, as it is read twice, but is a pipe or a device. Save it as a "
+                "file first."
+            )
         seen[path.name] = path
+
+
+def _kept(out: Path, written: set[str], made: str, tokenizer_sha256: str) -> dict[str, Any]:
+    """What the folder's meta.json says of files of earlier runs that stay beside those that this run writes.
+
+    Raises:
+        InputError: they were made otherwise: one dict.txt can't be right for both. Or something else is in the folder.
+    """
+    import os
+
+    from ..errors import InputError
+    from ..storage.artefact import META, read_meta
+
+    if not os.path.isfile(out / META):
+        return {}
+    meta = read_meta(out, "pieces", signature=str, tokenizer_sha256=str, files=dict)
+    kept = {name: of for name, of in meta["files"].items() if name not in written and os.path.exists(out / name)}
+    if kept and (meta["signature"], meta["tokenizer_sha256"]) != (made, tokenizer_sha256):
+        raise InputError(
+            f"{out} should hold pieces of one making, but has {', '.join(sorted(kept))} of an earlier run, made by "
+            f"{meta['signature']}, and this one would add others by {made}. Choose another --out, delete that folder, "
+            "or give those files to --text, too."
+        )
+    return kept
 
 
 def _warn(texts: list, max_pieces: int | None, positions: int) -> None:

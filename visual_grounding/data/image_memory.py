@@ -8,9 +8,9 @@ fairseq saves a task's state with every checkpoint, and gives it back to the tas
 goes on from a checkpoint, so that one is read here once more, without its weights.
 """
 
-import logging
 import os
 import zipfile
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,8 +21,6 @@ from ..features.making import check_making
 from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
 from ..storage.signature import made_alike, signature
-
-logger = logging.getLogger(__name__)
 
 IMAGE_FEATURES = "image_features"
 UNCHECKED = "--image-features-unchecked"
@@ -35,18 +33,25 @@ class ImageMemory(StatefulContainer):
         before: the state that the task had.
         store: the task's features, or the pictures that its model sees; None without images.
         unchecked: take a checkpoint that was trained on features of another making.
+        warn: says something once a run.
 
     Attributes:
         has_loaded: whether a checkpoint was seen.
     """
 
-    def __init__(self, before: StatefulContainer, store: FeatureStore | PixelSource | None, unchecked: bool) -> None:
+    def __init__(
+        self,
+        before: StatefulContainer,
+        store: FeatureStore | PixelSource | None,
+        unchecked: bool,
+        warn: Callable[[str], None],
+    ) -> None:
         super().__init__()
         self._state, self._factories = before._state, before._factories
         self._state[IMAGE_FEATURES] = making_of(store)
         self._store = store
         self._unchecked = unchecked
-        self._said = False
+        self._warn = warn
         self.has_loaded = False
 
     def merge_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -55,9 +60,21 @@ class ImageMemory(StatefulContainer):
         Raises:
             InputError: the checkpoint was trained on features of another making.
         """
+        self.take_over(state_dict)
+        super().merge_state_dict({name: value for name, value in state_dict.items() if name != IMAGE_FEATURES})
+
+    def take_over(self, state_dict: dict[str, Any]) -> None:
+        """Compare a checkpoint's features with the task's; a task without images keeps what the checkpoint knows.
+
+        So a run without images forgets nothing of a model that has learned from some.
+
+        Raises:
+            InputError: the checkpoint was trained on features of another making.
+        """
         self.has_loaded = True
         self.check(state_dict)
-        super().merge_state_dict({name: value for name, value in state_dict.items() if name != IMAGE_FEATURES})
+        if self._store is None:
+            self._state[IMAGE_FEATURES] = self._state[IMAGE_FEATURES] or state_dict.get(IMAGE_FEATURES)
 
     def check(self, state_dict: dict[str, Any]) -> None:
         """Compare a checkpoint's features with the task's; no images here or there are no difference.
@@ -68,12 +85,10 @@ class ImageMemory(StatefulContainer):
         if self._store is None or self._unchecked:
             return
         if IMAGE_FEATURES not in state_dict:
-            if not self._said:
-                logger.warning(
-                    "the checkpoint doesn't say how the image features that it was trained on were made (checkpoints "
-                    f"of later versions do): nothing but you knows whether {self._store.folder} was made alike."
-                )
-            self._said = True
+            self._warn(
+                "the checkpoint doesn't say how the image features that it was trained on were made (checkpoints of "
+                f"later versions do): nothing but you knows whether {self._store.folder} was made alike."
+            )
         elif state_dict[IMAGE_FEATURES] is not None:
             check_alike(self._store, str(state_dict[IMAGE_FEATURES]))
 

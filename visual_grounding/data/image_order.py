@@ -7,6 +7,7 @@ from ..errors import InputError
 IMAGE_ORDERS = ("congruent", "shuffled", "blank")
 CANDIDATES = 4096  # rows that a row is tried with: all, in a table of no more rows
 MOST_FAILURES = 10_000  # rows that none of them helps, until no more are tried: a table may have images in every row
+MOST_IN_A_ROW = 128  # of them one after another: of Zipf-like tables, the most seen before another swap was 40
 
 
 def derangement(groups: np.ndarray, seed: int) -> np.ndarray:
@@ -67,12 +68,39 @@ def share_images(own: np.ndarray, others: np.ndarray) -> np.ndarray:
     return (others[:, :, None] == own[own >= 0]).any(axis=(1, 2))  # (K, N, N) -> (K,)
 
 
+class Holders:
+    """Which rows of a table hold an image, sorted once: `share_images` of all rows, without comparing every image.
+
+    Shapes:
+        ids: (S, N), −1 = none
+    """
+
+    def __init__(self, ids: np.ndarray) -> None:
+        self.ids = ids
+        flat = np.argsort(ids, axis=None, kind="stable")
+        self._images, self._rows = ids.ravel()[flat], flat // ids.shape[1]  # (S·N,) each, image by image
+
+    def share(self, own: np.ndarray) -> np.ndarray:
+        """Which rows share an image with one.
+
+        Shapes:
+            own: (N,), −1 = none
+            returns: (S,) bool
+        """
+        found = np.zeros(len(self.ids), dtype=bool)
+        own = own[own >= 0]
+        starts, stops = np.searchsorted(self._images, own), np.searchsorted(self._images, own, side="right")
+        for start, stop in zip(starts, stops):
+            found[self._rows[start:stop]] = True
+        return found
+
+
 def shuffle_images(ids: np.ndarray, seed: int) -> np.ndarray:
     """A seeded permutation of the rows of a table in which, as far as swaps find one, no row gets an image of its own.
 
     It begins with the derangement of the best images. A row that gets an image of its own then swaps what it gets with
     a row drawn at random, such that both get none of their own; if none of `CANDIDATES` is such a row, it keeps it.
-    With one image a row there is nothing to swap.
+    It ends where no swap is left, or where swaps are found no more. With one image a row there is nothing to swap.
 
     Shapes:
         ids: (S, N), −1 = none; every row has an image.
@@ -83,37 +111,40 @@ def shuffle_images(ids: np.ndarray, seed: int) -> np.ndarray:
     """
     best = ids[np.arange(len(ids)), (ids >= 0).argmax(axis=1)]
     order = derangement(best, seed)
-    rng, swaps, failures = np.random.default_rng([seed, 1]), 1, 0
-    while swaps and failures < MOST_FAILURES:  # a swap may make way for others
+    holders = Holders(ids)
+    rng, swaps, failures, in_a_row = np.random.default_rng([seed, 1]), 1, 0, 0
+    while swaps:  # a swap may make way for others
         swaps = 0
         for row in rng.permutation(np.flatnonzero(keep_own_images(ids, ids[order]))):
             if not share_images(ids[row], ids[order[[row]]])[0]:  # a partner of an earlier swap
                 continue
             few = len(ids) <= CANDIDATES
             candidates = rng.permutation(len(ids)) if few else rng.integers(len(ids), size=CANDIDATES)
-            partner = _first_partner(ids, order, row, candidates)
+            partner = _first_partner(holders, order, row, candidates)
             if partner is None:
-                failures += 1
+                failures, in_a_row = failures + 1, in_a_row + 1
             else:
                 order[row], order[partner] = order[partner], order[row]
-                swaps += 1
-            if failures == MOST_FAILURES:
-                break
+                swaps, in_a_row = swaps + 1, 0
+            if failures == MOST_FAILURES or in_a_row == MOST_IN_A_ROW:
+                return order
     return order
 
 
-def _first_partner(ids: np.ndarray, order: np.ndarray, row: int, candidates: np.ndarray) -> int | None:
+def _first_partner(holders: Holders, order: np.ndarray, row: int, candidates: np.ndarray) -> int | None:
     """The first row such that it and `row` get no image of their own once they swap what they get.
 
     Shapes:
-        ids: (S, N);  order: (S,);  candidates: (K,)
+        order: (S,);  candidates: (K,)
     """
-    for some in np.split(candidates, [64]):  # mostly one of the first is
-        takes, gives = share_images(ids[row], ids[order[some]]), share_images(ids[order[row]], ids[some])
-        fitting = some[~takes & ~gives]
-        if len(fitting):
-            return int(fitting[0])
-    return None
+    ids = holders.ids
+    some, others = np.split(candidates, [64])  # mostly one of the first is
+    takes, gives = share_images(ids[row], ids[order[some]]), share_images(ids[order[row]], ids[some])
+    fitting = some[~takes & ~gives]
+    if not len(fitting):
+        takes, gives = holders.share(ids[row])[order[others]], holders.share(ids[order[row]])[others]
+        fitting = others[~takes & ~gives]
+    return int(fitting[0]) if len(fitting) else None
 
 
 def arrange_images(ids: np.ndarray, order: str, seed: int) -> np.ndarray:

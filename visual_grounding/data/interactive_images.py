@@ -12,8 +12,9 @@ lengths out of a batch and drops the rest; a task puts the images back right bef
 """
 
 import logging
+import re
 import shlex
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from inspect import signature
@@ -131,6 +132,7 @@ class InteractiveImages:
         self._lines_before = 0  # lines typed before those
         self._sentences: Optional[TypedSentences] = None
         self._said_pieces = False
+        self._said: set[str] = set()  # what was warned of, but for the numbers
 
     def find(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """The best images of each line.
@@ -139,6 +141,11 @@ class InteractiveImages:
             returns: ids (L, N) int32, −1 = none; scores (L, N) float32, 0 where there is none
         """
         found = self.finder.find(lines)
+        for said in self.finder.warnings(Counter(found.counts), len(lines)):
+            kind = re.sub(r"[\d.]+", "", said)
+            if kind not in self._said:
+                logger.warning(said)
+                self._said.add(kind)
         return found.ids[:, : self.images_per_sentence], found.scores[:, : self.images_per_sentence]
 
     def remember(self, lines: list[str], tokens: list[Tensor]) -> None:

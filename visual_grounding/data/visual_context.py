@@ -17,11 +17,12 @@ from inspect import signature
 from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
+import torch
 from fairseq import utils
 from fairseq.data import FairseqDataset
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import FairseqTask
-from omegaconf import II
+from omegaconf import II, DictConfig
 
 from ..errors import InputError
 from ..features.pixels import PixelSource
@@ -95,8 +96,9 @@ class VisualContext:
         self.cfg: Any = cfg
         self.store: Any = FeatureStore(cfg.image_features) if cfg.image_features else pictures
         self._said: set[str] = set()
-        self._memory = ImageMemory(task.state, self.store, cfg.image_features_unchecked)
+        self._memory = ImageMemory(task.state, self.store, cfg.image_features_unchecked, self.warn_once)
         task.state = self._memory
+        forget_unchecked(cfg)
 
     @property
     def feature_size(self) -> int:
@@ -155,9 +157,9 @@ class VisualContext:
             InputError: a table is missing or broken, has another number of sentences or too few images for each, or
                 is of another collection; `--image-order` isn't possible.
         """
+        self._check_restored(split)
         if self.store is None:
             return CompleteBatches(dataset)
-        self._check_restored(split)
         parts = parts or [(len(dataset), 1)]
         roots = utils.split_paths(self.cfg.image_ids)
         root = roots[(epoch - 1) % len(roots)] if split == self.cfg.train_subset else roots[0]
@@ -187,9 +189,9 @@ class VisualContext:
         Shapes:
             rows: (S, N), −1 = none
         """
+        self._check_restored(split)
         if self.store is None:
             return CompleteBatches(dataset)
-        self._check_restored(split)
         framed = isinstance(self.store, PixelSource) and split == self.cfg.train_subset
         return VisualContextDataset(dataset, self.store, TabledImages(rows), self.cfg.seed if framed else None)
 
@@ -213,9 +215,9 @@ class VisualContext:
         Raises:
             InputError: the finder finds images of another collection.
         """
+        self._check_restored(split)
         if self.store is None:
             return CompleteBatches(dataset)
-        self._check_restored(split)
         finder.check_store(self.store)
         return VisualContextDataset(dataset, self.store, FoundImages(finder, line_of, excluded))
 
@@ -230,13 +232,25 @@ class VisualContext:
         self._memory.has_loaded = True
         path = restored_checkpoint(self.cfg)
         if path is not None:
-            self._memory.check(task_state_of(path))
+            self._memory.take_over(task_state_of(path))
 
     def warn_once(self, message: str) -> None:
-        """Warn, unless it was said before in this run."""
-        if message not in self._said:
+        """Warn, unless it was said before in this run; of several processes the first alone does."""
+        several = torch.distributed.is_initialized()
+        if message not in self._said and not (several and torch.distributed.get_rank()):
             logger.warning(message)
-            self._said.add(message)
+        self._said.add(message)
+
+
+def forget_unchecked(cfg: Any) -> None:
+    """Keep `--image-features-unchecked` out of checkpoints: it is for one run, not for whoever loads what came of it.
+
+    fairseq saves the whole configuration, of which `cfg` is a merged copy with the same parent, and `fairseq-validate`
+    and `from_pretrained` take it from there.
+    """
+    whole = cfg._get_parent() if isinstance(cfg, DictConfig) else None
+    if isinstance(whole, DictConfig) and whole.get("task") is not None and "image_features_unchecked" in whole.task:
+        whole.task.image_features_unchecked = False
 
 
 def load_image_ids(

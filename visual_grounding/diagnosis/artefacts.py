@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 SCANNED_BYTES = 512 << 20  # of features: about a second; of a larger store, this much is spread over all of it
 _BLOCK_BYTES = 8 << 20
 _SAMPLED_IMAGES = 32
+_NORM_TOLERANCE = (
+    1e-3  # a float32 unit vector is one to 1e-6; what is off by more was changed, or made by something else
+)
 _NAMED = 3  # how many culprits are named
 _BITS: dict[int, tuple[Any, int, int]] = {  # bytes of a number -> as bits, the exponent's, all but the sign
     2: (np.uint16, 0x7C00, 0x7FFF),
@@ -87,6 +90,25 @@ def scan_numbers(features: np.ndarray, limit: int = SCANNED_BYTES) -> Scan:
     return Scan(rows, bad, bad_count, absent)
 
 
+def scan_norms(embeddings: np.ndarray, limit: int = SCANNED_BYTES) -> dict[int, float]:
+    """Rows of an index that are neither unit vectors nor zero, and their norms; not those that hold NaN or infinity.
+
+    The same blocks are looked at as by `scan_numbers`.
+
+    >>> scan_norms(np.array([[0.6, 0.8], [0, 0], [3, 4], [np.inf, 0]], dtype=np.float32))
+    {2: 5.0}
+
+    Shapes:
+        embeddings: (I, D) float32
+    """
+    odd: dict[int, float] = {}
+    for start, block in chosen_blocks(len(embeddings), max(1, embeddings[:1].nbytes), limit):
+        norms = np.linalg.norm(embeddings[start : start + block].astype(np.float64), axis=1)  # float32 would overflow
+        wrong_rows = np.isfinite(norms) & (norms != 0) & (abs(norms - 1) > _NORM_TOLERANCE)
+        odd |= {start + int(row): float(norms[row]) for row in np.flatnonzero(wrong_rows)}
+    return odd
+
+
 def check_unfinished(folder: Path) -> Iterator[Finding]:
     """What an interrupted command left behind."""
     unfinished = Unfinished(folder)
@@ -139,13 +161,28 @@ def _check_keys(collection: "FeatureStore | Index") -> Iterator[Finding]:
 def _check_numbers(scan: Scan, collection: "FeatureStore | Index", again: str) -> Iterator[Finding]:
     if not scan.bad:
         return
-    names = {row: f"row {row}" for row in scan.bad}
-    with suppress(InputError):  # its keys are broken, too
-        names |= {row: f"row {row} ({key})" for row, key in enumerate(collection.keys()) if row in names}
     yield wrong(
-        f"{collection.folder}: {scan.bad_count} images hold NaN or infinity, such as {', '.join(names.values())}; "
+        f"{collection.folder}: {scan.bad_count} images hold NaN or infinity, such as {_name(scan.bad, collection)}; "
         f"{_share(scan, collection)} were scanned. {again}"
     )
+
+
+def _check_norms(odd: dict[int, float], scan: Scan, index: "Index", again: str) -> Iterator[Finding]:
+    """A long row would be found for every sentence, and exact and faiss's search would differ."""
+    if not odd:
+        return
+    norms = ", ".join(f"{norm:.4g}" for norm in list(odd.values())[:_NAMED])
+    yield wrong(
+        f"{index.folder}: {len(odd)} images should have unit vectors, or 0 where absent, but don't, such as "
+        f"{_name(list(odd)[:_NAMED], index)}, of norm {norms}; {_share(scan, index)} were scanned. {again}"
+    )
+
+
+def _name(rows: list[int], collection: "FeatureStore | Index") -> str:
+    names = {row: f"row {row}" for row in rows}
+    with suppress(InputError):  # its keys are broken, too
+        names |= {row: f"row {row} ({key})" for row, key in enumerate(collection.keys()) if row in names}
+    return ", ".join(names.values())
 
 
 def _share(scan: Scan, collection: "FeatureStore | Index") -> str:
@@ -231,15 +268,18 @@ def check_retriever(folder: Path, parts: Parts, features_unchecked: bool = False
 
 
 def check_index(folder: Path, parts: Parts, everything: bool) -> Iterator[Finding]:
-    """An index: whole, its numbers numbers, made by this retriever from this store."""
+    """An index: whole, its rows unit vectors, made by this retriever from this store."""
     from ..retrieval.index import INDEX, Index
     from ..storage.artefact import read_meta
 
     index = Index(folder)
     yield from _check_keys(index)
-    scan = scan_numbers(index.embeddings, index.embeddings.nbytes if everything else SCANNED_BYTES)
-    yield from _check_numbers(scan, index, "Delete it, and build it again.")
-    fits = not scan.bad
+    limit = index.embeddings.nbytes if everything else SCANNED_BYTES
+    scan, odd = scan_numbers(index.embeddings, limit), scan_norms(index.embeddings, limit)
+    again = "Delete it, and build it again."
+    yield from _check_numbers(scan, index, again)
+    yield from _check_norms(odd, scan, index, again)
+    fits = not scan.bad and not odd
     rebuild = "visual-grounding index --retriever {} --image-features {} --out NEW".format(
         parts.retriever.folder if parts.retriever else "DIR", parts.store.folder if parts.store else "DIR"
     )

@@ -132,12 +132,10 @@ class DenseFinder(Finder):
         )  # (L, N) each
         empty |= ~queries.any(dim=1).numpy()
         words, known = self.retriever.tokenizer.count_known(tokens)
-        strange = _are_strange(words, known) & ~empty
-        ids[strange], scores[strange] = NO_IMAGE, 0
         counts = {
             "truncated": truncated,
-            "short": int((ids[~empty & ~strange] == NO_IMAGE).any(axis=1).sum()),
-            "no_known_word": int(strange.sum()),
+            "short": int((ids[~empty] == NO_IMAGE).any(axis=1).sum()),
+            "no_known_word": int(((words > 0) & (known == 0) & ~empty).sum()),
             "unknown_words": int((words - known).sum()),
             "words": int(words.sum()),
         }
@@ -175,7 +173,7 @@ class DenseFinder(Finder):
         chosen = sample_of(len(lines))
         sampled = [lines[number] for number in chosen]
         tokens, _ = self.retriever.tokenize(sampled)
-        nothing = self.are_empty(sampled) | _are_strange(*self.retriever.tokenizer.count_known(tokens))
+        nothing = self.are_empty(sampled)
         queries = self.retriever.encode_tokens(tokens, SAMPLED)  # (Q, D)
         queries = queries.masked_fill(torch.from_numpy(nothing).unsqueeze(1), 0.0)
         apart = None if excluded is None else excluded[chosen]
@@ -189,7 +187,7 @@ class DenseFinder(Finder):
         if unknown >= MANY_UNKNOWN * words:
             said = "aren't known to the retriever. Was it trained on captions of another language, or other topics?"
             yield from share(unknown, words, said, "words")
-        said = "have no word that the retriever knows; they have no image."
+        said = "have no word that the retriever knows; their images say nothing about them."
         yield from share(counts.get("no_known_word", 0), lines, said)
         said = f"were cut at {self.retriever.max_tokens} tokens to find their images."
         yield from share(counts["truncated"], lines, said)
@@ -197,13 +195,3 @@ class DenseFinder(Finder):
         if self.collection.searches_some(self.nprobe):
             more = "a higher nprobe would find more."
         yield from share(counts["short"], lines, f"have fewer than {self.images_per_sentence} images: {more}")
-
-
-def _are_strange(words: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Sentences of words of which the retriever knows none: it would find the same images for all of them.
-
-    Shapes:
-        words, known: (L,), as a tokenizer's `count_known`
-        returns: (L,) bool
-    """
-    return (words > 0) & (known == 0)

@@ -1,13 +1,13 @@
 """A retriever's folder from the checkpoint of its training."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import InputError
 from ..modules.joint_embedding import WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig, config_of_state
 from ..modules.sentence_encoders import build_pretrained_encoder
 from ..storage.artefact import sha256_of_file
-from ..storage.checkpoints import load_checkpoint
+from ..storage.checkpoints import architecture, load_checkpoint, trained_on
 from ..storage.signature import signature
 from ..storage.weights import load_strictly
 from ..text.pretrained_tokenizer import PretrainedTokenizer
@@ -39,11 +39,10 @@ def export_checkpoint(checkpoint: Path, folder: Path, data: Path | None = None) 
     """
     state = load_checkpoint(checkpoint)
     choices = (state.get("cfg") or {}).get("model") or {}
-    architecture = choices.get("_name") if isinstance(choices, dict) else getattr(choices, "arch", None)
-    if architecture != ARCHITECTURE:
+    found = architecture(state)
+    if found != ARCHITECTURE:
         raise InputError(
-            f"{checkpoint} should be of --arch {ARCHITECTURE}, but is of {architecture!r}. Only retrievers are "
-            "exported."
+            f"{checkpoint} should be of --arch {ARCHITECTURE}, but is of {found!r}. Only retrievers are exported."
         )
     weights, image_network = split_image_network(state["model"])
     towers = {
@@ -54,7 +53,7 @@ def export_checkpoint(checkpoint: Path, folder: Path, data: Path | None = None) 
     embedding, tokenizer = _build(config, choices["text_encoder"], checkpoint, data)
     load_strictly(embedding, towers, checkpoint, f"--arch {ARCHITECTURE}", "Train it again.")
     made = signature("retriever", text=config.text_encoder, checkpoint=sha256_of_file(checkpoint)[:8])
-    features = None if image_network is not None else _features_of(state, checkpoint)
+    features = None if image_network is not None else trained_on(state, checkpoint)
     save_joint_embedding(folder, embedding, tokenizer, made, image_network, features)
     along = "" if image_network is None else f", {image_network.name} trained along"
     summary = f"{config.text_encoder} text encoder, joint size {config.joint_size}{along}"
@@ -81,15 +80,3 @@ def _build(
             "data",
         )
     return JointEmbedding(config), WordTokenizer(vocabulary)
-
-
-def _features_of(state: dict[str, Any], checkpoint: Path) -> str | None:
-    """Signature of the features that a checkpoint was trained on; None where it doesn't say."""
-    task = state.get("task_state") or {}
-    features = task.get("image_features") if isinstance(task, dict) else task
-    if features is not None and not isinstance(features, str):
-        raise InputError(
-            f"{checkpoint} should say how its features were made, in text as task_state['image_features'], but says "
-            f"{features!r:.80}."
-        )
-    return features

@@ -55,9 +55,8 @@ def sync_folder(folder: Path) -> None:
 
 def _named(format: str) -> str:
     """An artefact's kind as a person calls it."""
-    return {"feature-store": "a feature store", "image-ids": "image ids", "index": "an index"}.get(
-        format, f"a {format}"
-    )
+    names = {"feature-store": "a feature store", "image-ids": "image ids", "index": "an index", "pieces": "pieces"}
+    return names.get(format, f"a {format}")
 
 
 def _remedy(format: str, folder: Path) -> str:
@@ -115,7 +114,8 @@ def check_fields(path: Path, content: dict[str, Any], fields: Mapping[str, type 
     """
     for name, kind in fields.items():
         if not _is_sound(content.get(name), kind):
-            wanted = "a count" if kind is int else "a number" if kind is float else "a list" if kind is list else "text"
+            nouns = {int: "a count", float: "a number", list: "a list", dict: "a table"}
+            wanted = next((noun for known, noun in nouns.items() if kind is known), "text")
             held = repr(content[name])[:80] if name in content else "nothing"
             raise InputError(f"{path} should have {wanted} as {name!r}, but has {held}. {_AGAIN}")
 

@@ -137,17 +137,20 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
         raise InputError("at least one checkpoint is needed to average, but none was given.")
     first: dict[str, torch.Tensor] = {}
     features: str | None = None
+    origin = paths[0]  # of `features`
     sums: dict[str, torch.Tensor] = {}
     state: dict[str, Any] = {}
     for path in paths:
         state = load_checkpoint(path)
-        if not first:
-            first, features = state["model"], trained_on(state, path)
-        if not _may_be_alike(features, trained_on(state, path)):
+        first = first or state["model"]
+        found = trained_on(state, path)
+        if not _may_be_alike(features, found):
             raise InputError(
-                f"checkpoints should be trained on image features that were made alike, but {paths[0]} was on "
-                f"{features}, and {path} on {trained_on(state, path)}."
+                f"checkpoints should be trained on image features that were made alike, but {origin} was on "
+                f"{features}, and {path} on {found}."
             )
+        if features is None:
+            features, origin = found, path
         _check_same_weights(paths[0], first, path, state["model"])
         for name, weight in state["model"].items():
             if weight.is_floating_point():
@@ -160,6 +163,8 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
             known = shared.setdefault(_memory(weight), mean)
             model[name] = known if torch.equal(known, mean) else mean
     state.pop("last_optimizer_state", None)
+    if features is not None:  # the last one needn't have said it
+        state["task_state"] = {**(state.get("task_state") or {}), "image_features": features}
     return state
 
 

@@ -11,7 +11,7 @@ from .artefact import sync_folder
 
 
 def write_text_files(folder: Path, files: dict[str, Iterable[str]], last: str) -> None:
-    """Write lines into files of a folder, which may hold others.
+    """Write lines into files of a folder, which may hold others: they stay, and the caller says what they are.
 
     All are written beside their places first. Then `last` is taken away, the others are renamed into place, and `last`
     after them: where it is, all files are of one run, whenever the process was killed. A rerun writes them anew.
