@@ -19,7 +19,7 @@ from visual_grounding.cli.main import main
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.dense import DenseFinder
-from visual_grounding.retrieval.finder import METHODS, Finder, find_class, open_finder, write_image_ids
+from visual_grounding.retrieval.finder import METHODS, Finder, Found, find_class, open_finder, write_image_ids
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.image_names import ImageNames
 from visual_grounding.retrieval.index import Index, build_index
@@ -284,6 +284,25 @@ def test_keyword_finder_keeps_its_table_in_a_folder_that_goes_away(finders, tmp_
     assert np.array_equal(pickle.loads(kept).find(lines).ids, expected.ids)  # made anew
 
 
+def test_keyword_finder_leaves_nothing_behind_in_a_worker_and_shares_its_table_with_workers(
+    finders, store, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    words = f"keyword --captions {tmp_path / 'captions.tsv'} --image-features {store.folder} -n 4"
+    lines = finders[0][1]
+    expected = []
+    for opened, folders in ((lambda: finders[0][0], 0), (lambda: open_finder(words), 1)):  # not made yet, and made
+        finder = opened()
+        loader = DataLoader(
+            Asking([(finder, lines)]), 2, num_workers=2, multiprocessing_context="fork", collate_fn=same
+        )
+        found = [item[0].ids for batch in loader for item in batch]
+        assert len(list((tmp_path / "scratch").glob("visual-grounding-*"))) == folders
+        expected.append(np.concatenate(found))
+    assert np.array_equal(expected[0], expected[1]) and np.array_equal(expected[0], finder.find(lines).ids)
+
+
 def test_copy_of_a_keyword_finder_by_fork_leaves_the_folder_to_its_owner(finders, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
     (tmp_path / "scratch").mkdir()
@@ -328,6 +347,19 @@ def test_write_image_ids_refuses_what_does_not_belong_together(store, tmp_path):
     with pytest.raises(InputError, match="a shard should have at least 1 sentence, but has 0"):
         write_image_ids(finder, ["image0.jpg"], tmp_path / "ids", shard_size=0)
     assert not (tmp_path / "ids.partial").exists()
+
+
+def test_what_a_finder_must_not_return_is_refused(store, monkeypatch):
+    finder = PairedFinder(store)
+    for ids, message in (
+        ([[20], [0]], "paired should find rows −1..19, but found 20"),
+        ([[3], [-2]], "paired should find rows −1..19, but found -2"),
+        ([[3]], r"paired should find ids and scores \(2, 1\), but found \(1, 1\)"),
+    ):
+        found = Found(np.array(ids), np.ones((len(ids), 1)), {})
+        monkeypatch.setattr(PairedFinder, "search", lambda *_, found=found: found)
+        with pytest.raises(ValueError, match=message):
+            finder.find(["a", "b"])
 
 
 def test_shards_that_an_earlier_version_wrote_are_continued(retriever, store, tmp_path, monkeypatch):

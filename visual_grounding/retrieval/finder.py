@@ -131,6 +131,7 @@ class Finder(ABC):
 
         Raises:
             InputError: as `check_lines`, or rows are excluded, but this method can't do that.
+            ValueError: the method returns rows that the collection doesn't have, or not N for each line.
         """
         self.check_excludes(excluded is not None)
         lines = list(lines)
@@ -138,8 +139,20 @@ class Finder(ABC):
         empty = self.are_empty(lines)
         ids, scores, counts = self.search(lines, empty, excluded)
         ids, scores = ids.astype(np.int32), scores.astype(np.float32)
+        self._check_found(ids, scores, len(lines))
         ids[empty], scores[empty] = NO_IMAGE, 0
         return Found(ids, scores, {"empty": int(empty.sum()), **counts})
+
+    def _check_found(self, ids: np.ndarray, scores: np.ndarray, lines: int) -> None:
+        """Refuse what a method of somebody else's mustn't return; a table of it would be refused only in training."""
+        expected = (lines, self.images_per_sentence)
+        if ids.shape != expected or scores.shape != expected:
+            raise ValueError(
+                f"{self.method} should find ids and scores {expected}, but found {ids.shape}, {scores.shape}"
+            )
+        if ids.size and not (ids.min() >= NO_IMAGE and ids.max() < len(self.collection)):
+            worst = int(ids.max()) if ids.max() >= len(self.collection) else int(ids.min())
+            raise ValueError(f"{self.method} should find rows −1..{len(self.collection) - 1}, but found {worst}")
 
     def check_lines(self, lines: list[str]) -> None:  # noqa: B027 - a method may take any
         """Refuse lines, if there is something to refuse, before anything is written.
@@ -155,6 +168,13 @@ class Finder(ABC):
             returns: (L,) bool
         """
         return np.array([not line.strip() for line in lines], dtype=bool)
+
+    def prepare(self) -> None:  # noqa: B027 - a method may have nothing to prepare
+        """Make now what copies in other processes should share, instead of when it is needed.
+
+        Raises:
+            InputError: it can't be made.
+        """
 
     def working_in(self, folder: Path) -> AbstractContextManager[None]:
         """While many lines are searched: a place for files, which the method makes and removes if it needs it."""
@@ -246,7 +266,7 @@ class _Words(argparse.ArgumentParser):
 
 
 def open_finder(words: str | Sequence[str], device: str | None = None) -> Finder:
-    """A finder by the flags that `visual-grounding retrieve --method` takes.
+    """A finder by the flags that `visual-grounding retrieve --method` takes, ready for copies in other processes.
 
         open_finder("dense --retriever retriever --index index -n 8")
         open_finder("keyword --captions captions.tsv --image-features features/f30k")
@@ -267,7 +287,9 @@ def open_finder(words: str | Sequence[str], device: str | None = None) -> Finder
     args = parser.parse_args(words[1:])
     if device is not None and getattr(args, "device", device) is None:
         args.device = device
-    return chosen.from_arguments(args)
+    finder = chosen.from_arguments(args)
+    finder.prepare()
+    return finder
 
 
 def write_image_ids(

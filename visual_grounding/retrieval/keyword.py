@@ -18,6 +18,7 @@ number of lists they are in, and the first N are taken.
 
 import argparse
 import math
+import multiprocessing
 import os
 import shutil
 import tempfile
@@ -314,12 +315,22 @@ class KeywordFinder(Finder):
                 folder = Path(tempfile.mkdtemp(prefix="visual-grounding-topics-"))
                 weakref.finalize(self, _remove, folder, os.getpid())
                 self._table = self._build(folder)
+                if multiprocessing.parent_process() is not None:  # such a process ends without cleaning up
+                    _remove(folder, os.getpid())  # what is open stays readable
             except OSError as error:
                 raise InputError(
                     f"{tempfile.gettempdir()} can't be written: {error.strerror or error}. TMPDIR may name another "
                     "folder for the lookup table of keywords."
                 ) from error
         return self._table
+
+    def prepare(self) -> None:
+        """Make the lookup table.
+
+        Raises:
+            InputError: as `table`.
+        """
+        _ = self.table
 
     def _build(self, folder: Path) -> TopicTable:
         return TopicTable(self.captions, self.collection, self.stop_words, folder)
