@@ -1,6 +1,6 @@
 """Anonymous memory of index and retrieve with a small and a large collection, keys included.
 
-  python benchmarks/retrieval_memory.py [--small 10000 --large 1000000] [--kind exact]
+  python benchmarks/retrieval_memory.py [--small 50000 --large 1000000] [--kind exact]
 
 Goal: RssAnon, at its highest, differs by at most 5 %: nothing is held that grows with the collection. The commands run
 as a user runs them, in their own processes; /proc says every 5 ms what they hold. Exits with 1 where it is missed.
@@ -46,7 +46,12 @@ def peak_rss_anon(arguments: list[object]) -> int:
 def main() -> int:
     """Measure and judge."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--small", type=positive, default=10_000, help="images (default: %(default)s)")
+    parser.add_argument(
+        "--small",
+        type=positive,
+        default=50_000,
+        help="images, several times what is held at a time (default: %(default)s)",
+    )
     parser.add_argument("--large", type=positive, default=1_000_000, help="images (default: %(default)s)")
     parser.add_argument("--size", type=positive, default=8, help="F, numbers an image (default: %(default)s)")
     parser.add_argument("--sentences", type=positive, default=2000, help="S (default: %(default)s)")

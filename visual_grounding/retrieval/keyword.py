@@ -44,7 +44,7 @@ from .finder import IMAGES_PER_SENTENCE, Conclusion, Finder, Flags, Found, add_i
 from .image_ids import NO_IMAGE
 
 TOPIC_WORDS = 8  # w in the paper
-_CAPTIONS = 2**14  # at a time; their keys are looked up by reading the store's once
+_CAPTIONS = 2**13  # at a time; their keys are looked up by reading the store's once
 _PAIRS = 2**16
 
 
