@@ -24,7 +24,7 @@ from visual_grounding.features.extraction import Unreadable
 from visual_grounding.features.map_extractor import Pooling
 from visual_grounding.images.sources import open_images
 from visual_grounding.storage import estimate
-from visual_grounding.storage.estimate import array_bytes
+from visual_grounding.storage.artefact import array_bytes
 
 
 class Clock:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..storage.estimate import array_bytes, readable_size, room_for
+from ..storage.artefact import array_bytes
+from ..storage.estimate import readable_size, room_for
 from .artefacts import Parts
 from .findings import Finding, note, ok, wrong
 

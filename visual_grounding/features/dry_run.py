@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from ..errors import InputError, check_at_least_one
 from ..images.sources import ImageSource
-from ..storage.estimate import Estimate, array_bytes, estimate_output, meta_bytes, readable_size
+from ..storage.artefact import array_bytes
+from ..storage.estimate import Estimate, estimate_output, meta_bytes, readable_size
 from ..storage.lines import sha256_of_lines
 from ..storage.ranks import this_rank
 from .extraction import Extraction, Unreadable, map_ahead

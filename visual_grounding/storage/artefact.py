@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import io
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -165,6 +166,23 @@ def check_keys_sha256(path: Path, found: str, expected: str) -> None:
             f"{path} was changed after its artefact was made: its sha256 is {found[:8]}…, but {META} says "
             f"{expected[:8]}…. Rows no longer belong to their images. {_AGAIN}"
         )
+
+
+def array_header(shape: tuple[int, ...], dtype: str | np.dtype) -> bytes:
+    """What stands before the numbers in an array's `.npy` file."""
+    header = io.BytesIO()
+    fields = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, fields)
+    return header.getvalue()
+
+
+def array_bytes(shape: tuple[int, ...], dtype: str | np.dtype) -> int:
+    """Size of an array's `.npy` file.
+
+    >>> array_bytes((3, 4), "float32") - array_bytes((0, 4), "float32")
+    48
+    """
+    return len(array_header(shape, dtype)) + int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
 
 
 def open_array(path: Path, shape: tuple[int | None, ...], dtype: str) -> np.ndarray:

@@ -1,14 +1,11 @@
 """What writing an artefact would meet: what an earlier run left, its size, the disk. Nothing is written here."""
 
-import io
 import json
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from ..errors import InputError
 from .artefact import FORMAT_VERSION, json_text
@@ -102,14 +99,6 @@ def readable_size(count: int) -> str:
         return f"{count} bytes"
     power = min((count.bit_length() - 1) // 10, 5)
     return f"{count / 1024**power:.1f} {'KMGTP'[power - 1]}iB"
-
-
-def array_bytes(shape: tuple[int, ...], dtype: str) -> int:
-    """Size of a `.npy` file."""
-    header = io.BytesIO()
-    fields = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(header, fields)
-    return len(header.getvalue()) + int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
 
 
 def meta_bytes(format: str, plan: Mapping[str, Any], rows: int, shard_size: int, meta: Mapping[str, Any]) -> int:

@@ -9,7 +9,6 @@ One process writes an output, or all ranks of one job (`torchrun`): each takes e
 when all are done, and the bytes are the same. `writers.py` keeps everyone else away.
 """
 
-import io
 import json
 import os
 import shutil
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .artefact import FORMAT_VERSION, META, check_fields, open_array, sync_folder, write_json
+from .artefact import FORMAT_VERSION, META, array_bytes, array_header, check_fields, open_array, sync_folder, write_json
 from .ranks import Rank, this_rank
 from .unfinished import Shard, Unfinished, shards_of
 from .writers import LEAVE_SECONDS, Writers, remove_abandoned
@@ -126,7 +125,7 @@ class ShardedArtefact:
 
     def _is_laid_out(self, name: str) -> bool:
         path = self.files / f"{name}.npy"
-        return path.is_file() and path.stat().st_size == len(self._header(name)) + self.rows * self._row_bytes(name)
+        return path.is_file() and path.stat().st_size == array_bytes(*self._array(name))
 
     def _start(self) -> None:
         for folder in (self.progress, self.files):
@@ -143,27 +142,18 @@ class ShardedArtefact:
         """Make every array in its full size."""
         for name in self._rows:
             with open(self.files / f"{name}.npy", "wb") as file:
-                file.write(self._header(name))
+                file.write(array_header(*self._array(name)))
                 file.flush()
-                size = self.rows * self._row_bytes(name)
+                size = array_bytes(*self._array(name)) - file.tell()
                 if size:  # claims the disk now: a full disk is an error here, not a crash after hours
                     os.posix_fallocate(file.fileno(), file.tell(), size)
                 os.fsync(file.fileno())
         sync_folder(self.files)
 
-    def _header(self, name: str) -> bytes:
-        """What stands before the numbers in an array's file."""
+    def _array(self, name: str) -> tuple[tuple[int, ...], np.dtype]:
+        """Shape and dtype of a whole array."""
         shape, dtype = self._rows[name]
-        descr = np.lib.format.dtype_to_descr(dtype)
-        header = io.BytesIO()
-        np.lib.format.write_array_header_1_0(
-            header, {"descr": descr, "fortran_order": False, "shape": (self.rows, *shape)}
-        )
-        return header.getvalue()
-
-    def _row_bytes(self, name: str) -> int:
-        shape, dtype = self._rows[name]
-        return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        return (self.rows, *shape), dtype
 
     def shards(self) -> Iterator[Shard]:
         """All shards, in order."""
@@ -195,7 +185,7 @@ class ShardedArtefact:
             path = self.files / f"{name}.npy"
             try:
                 with open(path, "r+b") as file:
-                    file.seek(len(self._header(name)) + shard.start * self._row_bytes(name))
+                    file.seek(len(array_header(*self._array(name))) + shard.start * block[:1].nbytes)
                     file.write(block.tobytes())
                     file.flush()
                     os.fdatasync(file.fileno())
