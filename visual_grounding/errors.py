@@ -21,6 +21,15 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().split("\n")[0] or type(error).__name__)[:200]
 
 
+def in_short(error: BaseException, letters: int = 200) -> str:
+    """All that a library's error says, on one line and without a full stop; as `first_line` where one line tells all.
+
+    >>> in_short(OSError("no such\n  column."))
+    'no such column'
+    """
+    return (" ".join(str(error).split())[:letters] or type(error).__name__).rstrip(".")
+
+
 def check_at_least_one(**counts: int) -> None:
     """Refuse a count below 1.
 

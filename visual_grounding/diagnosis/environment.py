@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
+from ..errors import in_short
 from .findings import Finding, note, ok, wrong
 
 PACKAGE = "visual_grounding"
@@ -64,7 +65,7 @@ def check_torchvision() -> Iterator[Finding]:
     except Exception as error:
         if installed("torchvision") is None and isinstance(error, ImportError):
             return  # check_packages said so
-        reason = " ".join(str(error).split())[:200]
+        reason = in_short(error)
         build = "cpu" if torch.version.cuda is None else f"cu{torch.version.cuda.replace('.', '')}"
         yield wrong(
             f"torchvision {installed('torchvision')} doesn't work with torch {torch.__version__}: {reason}. Both "

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, in_short
 
 TORCH_SUFFIXES = (".pt", ".pth")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 _SAMPLES, _SAMPLE_BYTES = 64, 4096
+_REASON = 160  # letters of a reason, in a list of unreadable images
 
 
 class UnreadableArray(Exception):
@@ -37,7 +38,7 @@ def map_array(path: Path, name: str | None) -> Any:
     except InputError:
         raise
     except Exception as error:  # numpy fails in many ways on a broken header: it may claim more than any memory holds
-        raise InputError(f"{path} should hold a plain array, but can't be read: {_short(error)}.") from error
+        raise InputError(f"{path} should hold a plain array, but can't be read: {in_short(error)}.") from error
 
 
 def read_arrays(path: Path, names: Sequence[tuple[str, str | None]]) -> list[np.ndarray]:
@@ -75,7 +76,7 @@ def read_arrays(path: Path, names: Sequence[tuple[str, str | None]]) -> list[np.
             raise InputError(
                 f"{path} should hold numbers, but holds Python objects: not loaded, for safety."
             ) from error
-        raise UnreadableArray(f"broken or truncated: {_short(error)}") from error
+        raise UnreadableArray(f"broken or truncated: {in_short(error, _REASON)}") from error
 
 
 def check_float(array: Any, path: Path) -> None:
@@ -133,7 +134,7 @@ def _load_torch(path: Path) -> Any:
             "Save only the tensor: torch.save(features, …)"
         ) from error
     except Exception as error:  # torch's readers fail in many ways on a broken file
-        raise UnreadableArray(f"broken or truncated: {_short(error)}") from error
+        raise UnreadableArray(f"broken or truncated: {in_short(error, _REASON)}") from error
 
 
 def _pick_tensor(content: Any, path: Path, name: str | None, choice: str = "array") -> Any:
@@ -155,7 +156,3 @@ def _pick_name(names: list[Any], path: Path, name: str | None, choice: str) -> A
         held = ", ".join(map(str, names[:8])) or "nothing"
         raise InputError(f"{path} holds {held}, but {asked}. Choose one by its name.", choice)
     return name
-
-
-def _short(error: Exception) -> str:
-    return (" ".join(str(error).split())[:160] or type(error).__name__).rstrip(".")

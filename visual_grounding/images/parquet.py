@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from ..errors import InputError
+from ..errors import InputError, in_short
 from .keys import is_sound_key
-from .parquet_rows import ParquetRows, open_parquet, short
+from .parquet_rows import ParquetRows, open_parquet
 
 _TAIL = 8  # length of the footer, and "PAR1"
 _KEY_ROWS = 1 << 16
@@ -106,7 +106,9 @@ def _read_footer(file: pq.ParquetFile, path: Path) -> tuple[pa.Schema, list[int]
         groups = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
         schema = file.schema_arrow
     except Exception as error:
-        raise InputError(f"{path} should be a whole parquet file, but isn't: {short(error)}. Copy it again.") from error
+        raise InputError(
+            f"{path} should be a whole parquet file, but isn't: {in_short(error)}. Copy it again."
+        ) from error
     if min(groups, default=0) < 0:
         raise InputError(f"{path} should be a whole parquet file, but has a row group of {min(groups)} rows.")
     return schema, groups
@@ -182,7 +184,9 @@ def _values(paths: Sequence[Path], leaf: str) -> Iterator[Any]:
         except InputError:
             raise
         except Exception as error:
-            raise InputError(f"Column {leaf} of {path} can't be read: {short(error)}. Copy the file again.") from error
+            raise InputError(
+                f"Column {leaf} of {path} can't be read: {in_short(error)}. Copy the file again."
+            ) from error
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

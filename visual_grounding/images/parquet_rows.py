@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from ..errors import InputError
+from ..errors import InputError, in_short
 from .decoding import UnreadableImage
 
 BLOCK_ROWS = 16
@@ -35,12 +35,9 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     except FileNotFoundError as error:
         raise InputError(f"{path} was there, but is gone. Bring it back; what is done stays.") from error
     except Exception as error:  # ArrowInvalid, OSError, … by the damage
-        raise InputError(f"{path} should be a whole parquet file, but isn't: {short(error)}. Copy it again.") from error
-
-
-def short(error: Exception) -> str:
-    """An error of Arrow's in a line."""
-    return (" ".join(str(error).split())[:200] or type(error).__name__).rstrip(".")
+        raise InputError(
+            f"{path} should be a whole parquet file, but isn't: {in_short(error)}. Copy it again."
+        ) from error
 
 
 class _Block(NamedTuple):
@@ -115,7 +112,7 @@ class ParquetRows:
                 batch = next(self._stream)
             except Exception as error:  # ArrowInvalid, OSError, … by the damage; StopIteration: rows are missing
                 missing = isinstance(error, StopIteration)
-                reason = f"broken or truncated: {'its rows are missing' if missing else short(error)}"
+                reason = f"broken or truncated: {'its rows are missing' if missing else in_short(error)}"
                 self._broken[group] = (self._next, reason)
                 self._group = -1
                 raise UnreadableImage(reason) from error

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, in_short
 from ..modules.joint_embedding import PRETRAINED, WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig
 from ..modules.sentence_encoders import build_pretrained_encoder
 from ..storage.weights import load_strictly, read_weights
@@ -194,9 +194,9 @@ def _build_embedding(config: JointEmbeddingConfig, folder: Path) -> JointEmbeddi
     except InputError:
         raise
     except Exception as error:  # sizes that don't fit one another fail in many ways
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
-            f"{folder / TEXT_ENCODER} should describe a text encoder, but none can be built from it: {reason}. {_AGAIN}"
+            f"{folder / TEXT_ENCODER} should describe a text encoder, but none can be built from it: "
+            f"{in_short(error)}. {_AGAIN}"
         ) from error
 
 

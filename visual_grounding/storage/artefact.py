@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, in_short
 
 META = "meta.json"
 PARTIAL = ".partial"  # behind the name of an output that isn't finished; `unfinished.py` says what lies there
@@ -202,7 +202,7 @@ def open_array(path: Path, shape: tuple[int | None, ...], dtype: str) -> np.ndar
         raise InputError(f"{path} is missing. {_AGAIN}") from error
     except Exception as error:  # numpy fails in many ways on a broken header: it may claim more than any memory holds
         raise InputError(
-            f"{path} should be a plain .npy array, but can't be read: {_short(error)}. {_AGAIN}"
+            f"{path} should be a plain .npy array, but can't be read: {in_short(error)}. {_AGAIN}"
         ) from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"{path} should be a plain .npy array, but is a {type(array).__name__}.")
@@ -235,7 +235,3 @@ def check_whole(path: Path, mapped: int) -> None:
             f"{path} was changed while it was being read: its array has {mapped} bytes, but the file now only {size}. "
             "Put it back and run the same command again."
         )
-
-
-def _short(error: Exception) -> str:
-    return (" ".join(str(error).split())[:200] or type(error).__name__).rstrip(".")

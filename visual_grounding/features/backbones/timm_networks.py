@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...errors import InputError, first_line
+from ...errors import InputError, first_line, in_short
 from ...storage.artefact import sha256_of_file
 from ...storage.weights import load_strictly, read_weights
 from .backbone import Backbone
@@ -258,11 +258,11 @@ def _build(
     try:
         return timm.create_model(name, pretrained=pretrained, pretrained_cfg_overlay=overlay or None, **sizes)
     except Exception as error:  # no network, no such host, shapes that differ, a size that isn't a multiple of patches
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = in_short(error)
         if not pretrained:
-            raise InputError(f"{PREFIX}{name} can't be built {_at(sizes)}: {reason}", "backbone") from error
+            raise InputError(f"{PREFIX}{name} can't be built {_at(sizes)}: {reason}.", "backbone") from error
         if origin is not None:
-            raise InputError(f"{origin} doesn't fit {PREFIX}{name} {_at(sizes)}: {reason}") from error
+            raise InputError(f"{origin} doesn't fit {PREFIX}{name} {_at(sizes)}: {reason}.") from error
         config = timm.get_pretrained_cfg(name)
         hub, url = getattr(config, "hf_hub_id", None), getattr(config, "url", None)
         hub = f"timm/{name}" if hub == "timm/" else hub
