@@ -114,16 +114,16 @@ def test_long_lines_are_cut_only_when_asked_and_counted(tmp_path, capsys, tokeni
     status, out, error = run(capsys, *flags)
     assert status == 0 and (tmp_path / "out/t").read_text() == "a a a\na a a a\na a a a a a\n"
     assert error == (
-        "warning: 2 of 3 lines (66.7%) have more pieces than the 3 that the model has positions for; the longest has "
+        "warning: 2 of 3 lines (66.7 %) have more pieces than the 3 that the model has positions for; the longest has "
         "6. Where it reads whole lines, cut them with --max-pieces 3.\n"
     )
     status, out, error = run(capsys, *flags, "--max-pieces", 4)
     assert (tmp_path / "out/t").read_text() == "a a a\na a a a\na a a a\n" and "t: 3 lines, 11 pieces" in out
     assert error.startswith(
-        "warning: 1 of 3 lines (33.3%) were cut after 4 pieces; the longest had 6.\nwarning: 2 of 3"
+        "warning: 1 of 3 lines (33.3 %) were cut after 4 pieces; the longest had 6.\nwarning: 2 of 3"
     )
     status, out, error = run(capsys, *flags, "--max-pieces", 3)
-    assert error == "warning: 2 of 3 lines (66.7%) were cut after 3 pieces; the longest had 6.\n" and "|cut:3|" in out
+    assert error == "warning: 2 of 3 lines (66.7 %) were cut after 3 pieces; the longest had 6.\n" and "|cut:3|" in out
 
 
 def test_text_that_names_the_tokenizers_own_symbols_is_counted(tmp_path, capsys, tokenizer):
@@ -133,7 +133,7 @@ def test_text_that_names_the_tokenizers_own_symbols_is_counted(tmp_path, capsys,
     )
     assert status == 0 and (tmp_path / "out/t").read_text() == "a </s> dog\n<pad>\n<mask> a\n<s>\na\n"
     assert error == (
-        "warning: 3 of 5 lines (60.0%) name the tokenizer's own first, last or padding symbol, and are read as if it "
+        "warning: 3 of 5 lines (60.0 %) name the tokenizer's own first, last or padding symbol, and are read as if it "
         "stood there.\n"
     )
 

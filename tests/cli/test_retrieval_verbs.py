@@ -103,9 +103,9 @@ def test_verbs_work_one_after_the_other_and_warn_with_counts(tmp_path, capsys):
     status, out, error = run(capsys, "retrieve", *flags, "--out", tmp_path / "ids")
     assert status == 0 and "3 sentences, 4 images each\nretrieve|method:dense|n:4|retriever:" in out
     assert error.splitlines() == [
-        "warning: 1 of 3 sentences (33.3%) are empty; they have no image.",
-        "warning: 1 of 3 sentences (33.3%) were cut at 256 tokens to find their images.",
-        "warning: 2 of 3 sentences (66.7%) have fewer than 4 images: the collection has no more.",
+        "warning: 1 of 3 sentences (33.3 %) are empty; they have no image.",
+        "warning: 1 of 3 sentences (33.3 %) were cut at 256 tokens to find their images.",
+        "warning: 2 of 3 sentences (66.7 %) have fewer than 4 images: the collection has no more.",
     ]
     status, _, error = run(capsys, "retrieve", *flags, "--device", "cuda:99", "--out", tmp_path / "nowhere")
     assert status == 2 and "device cuda:99 doesn't exist here; there is: cpu. See --device." in error
@@ -114,7 +114,7 @@ def test_verbs_work_one_after_the_other_and_warn_with_counts(tmp_path, capsys):
     status, out, error = run(capsys, "retrieve", *flags, "--out", tmp_path / "paired")
     assert status == 0 and "3 sentences, 1 images each" in out
     assert error == (
-        "warning: 2 of 3 sentences (66.7%) have no image; 1 of them have a key that the store doesn't have.\n"
+        "warning: 2 of 3 sentences (66.7 %) have no image; 1 of them have a key that the store doesn't have.\n"
     )
     status, _, error = run(capsys, "retrieve", *flags, "--strict", "--out", tmp_path / "strict")
     assert status == 2 and "1 of 3 aren't, the first 'image9.jpg' in line 3" in error
@@ -140,7 +140,7 @@ def test_index_of_another_kind_is_searched_and_says_what_it_misses(tmp_path, cap
     for _ in range(2):  # again: the same
         status, out, _ = run(capsys, *found)
         assert status == 0 and "|kind:ivf|probes:4|recall:1.0000|" in out
-        assert out.endswith("100.0% of the 2 nearest images were found, on a sample of sentences.\n")
+        assert out.endswith("100.0 % of the 2 nearest images were found, on a sample of sentences.\n")
     status, _, error = run(capsys, *index, "--code-bytes", 2, "--out", tmp_path / "other")
     assert status == 2 and "code bytes are for an index of kind pq, but the kind is ivf." in error
     status, _, error = run(capsys, *index, "--lists", 3, "--out", tmp_path / "index")
@@ -158,11 +158,11 @@ def test_retrieve_keyword_warns_with_counts(tmp_path, capsys):
     assert status == 0 and "4 sentences, 2 images each\nretrieve|method:keyword|n:2|captions:" in out
     assert ImageIds(tmp_path / "ids").ids.tolist() == [[2, -1], [-1, -1], [-1, -1], [2, -1]]
     assert error.splitlines() == [
-        "warning: 1 of 4 sentences (25.0%) are empty; they have no image.",
-        "warning: 1 of 4 sentences (25.0%) have no word that a caption has as its topic; they have no image.",
-        "warning: 2 of 4 sentences (50.0%) have fewer than 2 images: no more captions share a topic word.",
-        f"warning: 1 of 3 captions (33.3%) are of images that {store} doesn't have; they aren't used.",
-        "warning: 1 of 4 sentences (25.0%) have a key in --exclude-paired that the collection doesn't have.",
+        "warning: 1 of 4 sentences (25.0 %) are empty; they have no image.",
+        "warning: 1 of 4 sentences (25.0 %) have no word that a caption has as its topic; they have no image.",
+        "warning: 2 of 4 sentences (50.0 %) have fewer than 2 images: no more captions share a topic word.",
+        f"warning: 1 of 3 captions (33.3 %) are of images that {store} doesn't have; they aren't used.",
+        "warning: 1 of 4 sentences (25.0 %) have a key in --exclude-paired that the collection doesn't have.",
     ]
     (tmp_path / "stop").write_text("dog\n")
     status, out, _ = run(capsys, "retrieve", *flags, "--stop-words", tmp_path / "stop", "--out", tmp_path / "other")

@@ -92,7 +92,7 @@ def test_sentences_without_image_are_counted_once_a_run(store, tmp_path, caplog)
     images = context(tmp_path)
     for epoch in (1, 2):
         images.add(text_dataset(), "train", "train.en-de", epoch)
-    assert caplog.text.count("3 of 11 sentences of train.en-de (27.3%) have no image") == 1
+    assert caplog.text.count("3 of 11 sentences of train.en-de (27.3 %) have no image") == 1
     caplog.clear()
     assert (add(tmp_path, image_order="blank") == -1).all() and not caplog.text
 
@@ -103,7 +103,7 @@ def test_sentences_that_keep_an_own_image_when_shuffled_are_counted(store, tmp_p
     write_image_ids(tmp_path / "ids/train", ids, store.keys_sha256)
     arranged = add(tmp_path, image_order="shuffled")
     assert (arranged[:, 1] == 19)[5:].sum() == 1 and (arranged[:, 0] != ids[:, 0]).all()
-    assert caplog.text.count("1 of 11 sentences of train.en-de (9.1%) keep an image of their own under --image-o") == 1
+    assert caplog.text.count("1 of 11 sentences of train.en-de (9.1 %) keep an image of their own under --image-o") == 1
     caplog.clear()
     add(tmp_path, image_order="shuffled", images_per_sentence=1)
     assert not caplog.text

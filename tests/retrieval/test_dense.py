@@ -169,7 +169,7 @@ def test_unknown_text_is_warned_of_with_its_share(retriever, index):
     finder = DenseFinder(retriever, index, 2)
     assert list(finder.warnings(finder.find(["w1 w2 w3 w4", "Hund w5 w6 w7"]).counts, 2)) == []
     assert list(finder.warnings(finder.find(["w1 w2 w3 w4", "Hund Ball", "w6 w7"]).counts, 3)) == [
-        "2 of 8 words (25.0%) aren't known to the retriever. Was it trained on captions of another language, or other "
+        "2 of 8 words (25.0 %) aren't known to the retriever. Was it trained on captions of another language, or other "
         "topics?",
-        "1 of 3 sentences (33.3%) have no word that the retriever knows; their images say nothing about them.",
+        "1 of 3 sentences (33.3 %) have no word that the retriever knows; their images say nothing about them.",
     ]

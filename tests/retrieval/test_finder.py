@@ -112,9 +112,9 @@ def test_finder_from_outside_writes_a_table_with_its_flags_counts_and_warnings(o
     assert table.counts == {"empty": 1, "long": 1, "unknown_excluded": 1}
     assert f"retrieve|method:{outside}|n:3|step:2|keys:{store.keys_sha256[:8]}|exclude:paired|" in out
     assert error.splitlines() == [
-        "warning: 1 of 4 sentences (25.0%) are empty; they have no image.",
-        "warning: 1 of 4 sentences (25.0%) are long.",
-        "warning: 1 of 4 sentences (25.0%) have a key in --exclude-paired that the collection doesn't have.",
+        "warning: 1 of 4 sentences (25.0 %) are empty; they have no image.",
+        "warning: 1 of 4 sentences (25.0 %) are long.",
+        "warning: 1 of 4 sentences (25.0 %) have a key in --exclude-paired that the collection doesn't have.",
     ]
     table.check_against(store)
     status, _, error = retrieve(capsys, *flags, "--step", 2, "--out", tmp_path / "ids")

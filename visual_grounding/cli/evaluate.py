@@ -165,19 +165,15 @@ def _score_system(
 ) -> dict[str, Any]:
     """Scores of one system over its seeds, how many translations are empty, and the size of its model."""
     from ..analysis.translation_scores import score_forms, spread
+    from ..shares import warn_of
 
     runs = [
         score_forms(text, references, language=args.target_lang, meteor_jar=args.meteor_jar)._asdict() for text in texts
     ]
     empty = [sum(not sentence for sentence in text.tokens) for text in texts]
     for path, number, text in zip(paths, empty, texts):
-        if number:
-            share = 100 * number / len(text.tokens)
-            print(
-                f"warning: {number} of {len(text.tokens)} translations in {path} ({share:.1f} %) are empty; "
-                "they count.",
-                file=sys.stderr,
-            )
+        for warning in warn_of(number, len(text.tokens), "are empty; they count.", f"translations in {path}"):
+            print(f"warning: {warning}", file=sys.stderr)
     scores = {
         name: None if runs[0][name] is None else spread([run[name] for run in runs])._asdict() for name in runs[0]
     }

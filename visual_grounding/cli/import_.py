@@ -100,6 +100,7 @@ def run(args: argparse.Namespace) -> None:
     from ..features.columns import COLUMNS, Columns
     from ..features.importers import import_features
     from ..features.region_table import RegionTable
+    from ..shares import share
     from ..storage.lines import read_lines
 
     if args.arrays is None:
@@ -124,8 +125,8 @@ def run(args: argparse.Namespace) -> None:
     if args.regions_table:
         table = RegionTable(args.regions_table, source.keys, **names)
         if table.left_out:
-            share = f"{table.left_out} of {table.images} images ({100 * table.left_out / table.images:.1f} %)"
-            print(f"warning: {share} of {table.path} are none of the store's and were left out.", file=sys.stderr)
+            left_out = share(table.left_out, table.images, "images")
+            print(f"warning: {left_out} of {table.path} are none of the store's and were left out.", file=sys.stderr)
     else:
         columns = Columns(source.columns, **{listed: lines or () for listed, lines in names.items()})
     summary = import_features(

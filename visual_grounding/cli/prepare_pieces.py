@@ -136,10 +136,11 @@ def _kept(out: Path, written: set[str], made: str, tokenizer_sha256: str) -> dic
 def _warn(texts: list, max_pieces: int | None, positions: int) -> None:
     import sys
 
+    from ..shares import warn_of
+
     def warn(count: int, what: str) -> None:
-        lines = sum(text.lines for text in texts)
-        if count:
-            print(f"warning: {count} of {lines} lines ({count / lines:.1%}) {what}", file=sys.stderr)
+        for warning in warn_of(count, sum(text.lines for text in texts), what, "lines"):
+            print(f"warning: {warning}", file=sys.stderr)
 
     longest = max(text.longest for text in texts)
     cut, too_long, special = (sum(getattr(text, name) for text in texts) for name in ("cut", "too_long", "special"))

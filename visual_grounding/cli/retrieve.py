@@ -95,8 +95,9 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         InputError: a file that the method needs isn't given or sound, or what is given doesn't belong together.
     """
-    from ..retrieval.finder import find_class, share, write_image_ids
+    from ..retrieval.finder import find_class, write_image_ids
     from ..retrieval.image_ids import ImageIds
+    from ..shares import percent, warn_of
     from ..storage.lines import read_lines
 
     chosen = find_class(args.method)
@@ -116,11 +117,13 @@ def run(args: argparse.Namespace) -> None:
     counts = write_image_ids(finder, lines, args.out, exclude, args.shard_size, text)
     _warn(finder.warnings(counts, len(lines)))
     unknown = counts.get("unknown_excluded", 0)
-    _warn(share(unknown, len(lines), "have a key in --exclude-paired that the collection doesn't have."))
+    _warn(warn_of(unknown, len(lines), "have a key in --exclude-paired that the collection doesn't have."))
     table = ImageIds(args.out)
     print(f"{args.out}: {len(table)} sentences, {table.ids.shape[1]} images each\n{table.signature}")
     if table.recall is not None:
-        print(f"{table.recall:.1%} of the {table.ids.shape[1]} nearest images were found, on a sample of sentences.")
+        print(
+            f"{percent(table.recall)} of the {table.ids.shape[1]} nearest images were found, on a sample of sentences."
+        )
 
 
 def _warn(warnings: Any) -> None:

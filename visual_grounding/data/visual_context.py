@@ -29,6 +29,7 @@ from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
 from ..retrieval.finder import Finder
 from ..retrieval.image_ids import ImageIds
+from ..shares import share
 from .complete_batches import CompleteBatches
 from .image_memory import ImageMemory, restored_checkpoint, task_state_of
 from .image_order import IMAGE_ORDERS, arrange_images, keep_own_images
@@ -173,14 +174,12 @@ class VisualContext:
         kept = int(keep_own_images(given, ids).sum()) if order == "shuffled" else 0
         if kept:
             self.warn_once(
-                f"{kept} of {len(ids)} sentences of {text} ({kept / len(ids):.1%}) keep an image of their own under "
+                f"{share(kept, len(ids), f'sentences of {text}')} keep an image of their own under "
                 "--image-order shuffled: too many sentences share their images. Fewer --images-per-sentence may help."
             )
         blind = int((ids < 0).all(axis=1).sum())
         if blind and order != "blank":
-            self.warn_once(
-                f"{blind} of {len(ids)} sentences of {text} ({blind / len(ids):.1%}) have no image: text alone must do."
-            )
+            self.warn_once(f"{share(blind, len(ids), f'sentences of {text}')} have no image: text alone must do.")
         return VisualContextDataset(dataset, self.store, TabledImages(ids))
 
     def add_rows(self, dataset: FairseqDataset, rows: np.ndarray, split: str) -> CompleteBatches:

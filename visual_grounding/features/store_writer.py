@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError, check_at_least_one
+from ..shares import share
 from ..storage.artefact import read_meta
 from ..storage.lines import read_lines, sha256_of_lines
 from ..storage.shards import Shard, ShardedArtefact
@@ -44,12 +45,11 @@ class StoreSummary(NamedTuple):
             (self.zero, "have only zeros as features and count as absent"),
         ):
             if count:
-                text += f"\n{count} of {self.images} images ({100 * count / self.images:.1f} %) {what}."
+                text += f"\n{share(count, self.images, 'images')} {what}."
         if self.cleared:
-            total = self.images * self.regions
-            share = f"{self.cleared} of {total} regions ({100 * self.cleared / total:.1f} %)"
+            cleared = share(self.cleared, self.images * self.regions, "regions")
             said = f"what {', '.join(self.columns)} say of them was left out"
-            text += f"\n{share} have only zeros as features, so they are absent; {said}."
+            text += f"\n{cleared} have only zeros as features, so they are absent; {said}."
         return text
 
 

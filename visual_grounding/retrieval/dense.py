@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..errors import InputError, check_at_least_one
-from .finder import IMAGES_PER_SENTENCE, Conclusion, Finder, Flags, Found, add_images_per_sentence, share
+from ..shares import warn_of
+from .finder import IMAGES_PER_SENTENCE, Conclusion, Finder, Flags, Found, add_images_per_sentence
 from .image_ids import NO_IMAGE
 
 if TYPE_CHECKING:  # they import torch, which the help of a command line does without
@@ -186,12 +187,12 @@ class DenseFinder(Finder):
         unknown, words = counts.get("unknown_words", 0), counts.get("words", 0)
         if unknown >= MANY_UNKNOWN * words:
             said = "aren't known to the retriever. Was it trained on captions of another language, or other topics?"
-            yield from share(unknown, words, said, "words")
+            yield from warn_of(unknown, words, said, "words")
         said = "have no word that the retriever knows; their images say nothing about them."
-        yield from share(counts.get("no_known_word", 0), lines, said)
+        yield from warn_of(counts.get("no_known_word", 0), lines, said)
         said = f"were cut at {self.retriever.max_tokens} tokens to find their images."
-        yield from share(counts["truncated"], lines, said)
+        yield from warn_of(counts["truncated"], lines, said)
         more = "the collection has no more."
         if self.collection.searches_some(self.nprobe):
             more = "a higher nprobe would find more."
-        yield from share(counts["short"], lines, f"have fewer than {self.images_per_sentence} images: {more}")
+        yield from warn_of(counts["short"], lines, f"have fewer than {self.images_per_sentence} images: {more}")

@@ -20,6 +20,7 @@ import numpy as np
 from ..errors import InputError
 from ..extensions import is_extension, load_extension
 from ..features.store import FeatureStore
+from ..shares import warn_of
 from ..storage.artefact import open_array
 from ..storage.lines import sha256_of_lines
 from ..storage.ranks import this_rank
@@ -192,7 +193,7 @@ class Finder(ABC):
 
     def warnings(self, counts: Mapping[str, int], lines: int) -> Iterator[str]:
         """What a person should know about the counts of so many lines."""
-        yield from share(counts["empty"], lines, "are empty; they have no image.")
+        yield from warn_of(counts["empty"], lines, "are empty; they have no image.")
 
     def check_excludes(self, asked: bool) -> None:
         """Refuse rows to exclude where that means nothing.
@@ -227,16 +228,6 @@ def add_images_per_sentence(parser: Flags) -> None:
         metavar="N",
         help="(default: %(default)s)",
     )
-
-
-def share(count: int, total: int, what: str, of: str = "sentences") -> Iterator[str]:
-    """One warning where there is something to count, else none.
-
-    >>> list(share(1, 3, "are empty.")), list(share(0, 3, "are empty."))
-    (['1 of 3 sentences (33.3%) are empty.'], [])
-    """
-    if count:
-        yield f"{count} of {total} {of} ({count / total:.1%}) {what}"
 
 
 def find_class(method: str) -> type[Finder]:

@@ -35,12 +35,13 @@ import numpy as np
 
 from ..errors import InputError, check_at_least_one
 from ..features.store import FeatureStore
+from ..shares import warn_of
 from ..storage.artefact import sha256_of_file
 from ..storage.lines import sha256_of_lines
 from ..text.captions import iterate_captions
 from ..text.stop_words import ENGLISH, stop_words_named
 from ..text.words import split_words
-from .finder import IMAGES_PER_SENTENCE, Conclusion, Finder, Flags, Found, add_images_per_sentence, share
+from .finder import IMAGES_PER_SENTENCE, Conclusion, Finder, Flags, Found, add_images_per_sentence
 from .image_ids import NO_IMAGE
 
 TOPIC_WORDS = 8  # w in the paper
@@ -399,11 +400,11 @@ class KeywordFinder(Finder):
         """Sentences with no image or fewer than N, and captions that are of no use."""
         yield from super().warnings(counts, lines)
         said = "have no word that a caption has as its topic; they have no image."
-        yield from share(counts["no_topic"], lines, said)
+        yield from warn_of(counts["no_topic"], lines, said)
         said = f"have fewer than {self.images_per_sentence} images: no more captions share a topic word."
-        yield from share(counts["short"], lines, said)
+        yield from warn_of(counts["short"], lines, said)
         said = f"are of images that {self.collection.folder} doesn't have; they aren't used."
-        yield from share(counts["unknown_captions"], counts["captions"], said, "captions")
+        yield from warn_of(counts["unknown_captions"], counts["captions"], said, "captions")
 
 
 def _remove(folder: Path, process: int) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..errors import InputError
 from ..features.store import FeatureStore
-from .finder import Finder, Flags, Found, share
+from ..shares import warn_of
+from .finder import Finder, Flags, Found
 from .image_ids import NO_IMAGE
 
 
@@ -90,4 +91,4 @@ class PairedFinder(Finder):
         """Sentences without an image, and why."""
         without = counts["empty"] + counts["unknown"]
         said = f"have no image; {counts['unknown']} of them have a key that the store doesn't have."
-        yield from share(without, lines, said)
+        yield from warn_of(without, lines, said)
