@@ -6,11 +6,14 @@ A name is `package.module:Name`, or one that an installed package offers as an e
     nearest_colour = "my_package.colours:ColourFinder"
 """
 
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import InputError
+
+Part = TypeVar("Part")
 
 GROUPS = ("finders", "backbones", "retrievers")  # of entry points, behind `visual_grounding.`
 
@@ -53,3 +56,34 @@ def load_extension(name: str, group: str, wanted: str) -> Any:
             f"{wanted} {name} can't be loaded: {error}. Its package should be installed here, or its folder be in "
             "PYTHONPATH."
         ) from error
+
+
+def class_named(
+    name: str, known: Mapping[str, str], group: str, base: type[Part], wanted: str, *choices: str
+) -> type[Part]:
+    """The class that a name stands for: one of this package's, or one from outside.
+
+    Args:
+        known: this package's names -> `package.module:Name`; each is imported when it is asked for.
+        group: one of `GROUPS`.
+        base: what the class has to be derived from.
+        wanted: what the name is, for the message, such as "the method".
+        choices: the arguments that the message is about.
+
+    Raises:
+        InputError: the name is nothing of that, can't be loaded, or stands for something else.
+    """
+    if name not in known and not is_extension(name, group):
+        names = ", ".join([*known, *offered(group)])
+        raise InputError(
+            f"{wanted} should be one of {names}, or package.module:Name of a {base.__name__.lower()}, but is "
+            f"{name!r:.80}.",
+            *choices,
+        )
+    found = load_extension(known.get(name, name), group, wanted)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise InputError(
+            f"{wanted} {name} should be a class derived from {base.__module__}.{base.__name__}, but is {found!r:.80}.",
+            *choices,
+        )
+    return found

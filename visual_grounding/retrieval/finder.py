@@ -11,14 +11,13 @@ import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 import numpy as np
 
 from ..errors import InputError
-from ..extensions import is_extension, load_extension
+from ..extensions import class_named
 from ..features.store import FeatureStore
 from ..shares import warn_of
 from ..storage.artefact import open_array
@@ -29,7 +28,11 @@ from ..storage.signature import signature
 from .exclusion import Collection, rows_to_exclude
 from .image_ids import IMAGE_IDS, NO_IMAGE, ImageIds
 
-METHODS = {"dense": "DenseFinder", "keyword": "KeywordFinder", "paired": "PairedFinder"}  # module -> class in it
+METHODS = {  # imported when they are asked for
+    "dense": "visual_grounding.retrieval.dense:DenseFinder",
+    "keyword": "visual_grounding.retrieval.keyword:KeywordFinder",
+    "paired": "visual_grounding.retrieval.paired:PairedFinder",
+}
 IMAGES_PER_SENTENCE = 8  # VA §3.2
 SENTENCES_PER_SHARD = 8192
 
@@ -236,17 +239,7 @@ def find_class(method: str) -> type[Finder]:
     Raises:
         InputError: there is none.
     """
-    if method in METHODS:
-        return getattr(import_module(f".{method}", __package__), METHODS[method])
-    if not is_extension(method, "finders"):
-        raise InputError(
-            f"the method should be one of {', '.join(METHODS)}, or package.module:Name of a finder, but is {method!r}.",
-            "method",
-        )
-    found = load_extension(method, "finders", "method")
-    if not (isinstance(found, type) and issubclass(found, Finder)):
-        raise InputError(f"{method} should be a class derived from {Finder.__module__}.Finder, but is {found!r:.80}.")
-    return found
+    return class_named(method, METHODS, "finders", Finder, "the method", "method")  # type: ignore[type-abstract]
 
 
 class _Words(argparse.ArgumentParser):

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..extensions import is_extension, load_extension, offered
+from ..extensions import class_named
 from ..features.making import check_making, says_what_made
 from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
-from .retriever_folder import FILES, Description, read_description, sha256_of_files, unusable
+from .retriever_folder import CONFIG, FILES, Description, read_description, sha256_of_files
 
 # Imported when a folder asks for it: a dual encoder needs torchvision and transformers, others don't.
 KINDS = {
@@ -119,7 +119,9 @@ class Retriever(ABC):
         """
         folder = Path(folder)
         description = read_description(folder)
-        return _class_of(description.kind, folder).open(folder, description, device)
+        wanted = f"{folder / CONFIG}: kind"
+        kind = class_named(description.kind, KINDS, "retrievers", Retriever, wanted)  # type: ignore[type-abstract]
+        return kind.open(folder, description, device)
 
     @classmethod
     @abstractmethod
@@ -325,18 +327,3 @@ class Retriever(ABC):
             f"retriever {self.folder} should project each region of an image, but takes {takes}. Use one that was "
             "trained with --arch visual_semantic_embedding on --image-features."
         )
-
-
-def _class_of(kind: str, folder: Path) -> type[Retriever]:
-    """The class of a kind.
-
-    Raises:
-        InputError: there is no such kind, or it is something else.
-    """
-    if kind not in KINDS and not is_extension(kind, "retrievers"):
-        known = ", ".join([*KINDS, *offered("retrievers")])
-        raise unusable(folder, f"kind should be {known}, or package.module:Name, but is {kind!r:.80}")
-    found = load_extension(KINDS.get(kind, kind), "retrievers", f"the kind of retriever {folder},")
-    if not (isinstance(found, type) and issubclass(found, Retriever)):
-        raise unusable(folder, f"kind {kind} should be a subclass of {Retriever.__module__}.Retriever, but isn't")
-    return found
