@@ -43,7 +43,7 @@ class LengthFinder(Finder):
         self.images_per_sentence = images_per_sentence
         self.step = step
         self.plan = {"n": images_per_sentence, "step": step}
-        self.seen = {"step": step}
+        self.signed = {"step": step}
 
     @classmethod
     def add_arguments(cls, parser):

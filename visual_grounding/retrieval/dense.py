@@ -58,16 +58,16 @@ class DenseFinder(Finder):
         self.images_per_sentence = images_per_sentence
         self.batch_size = batch_size
         self.nprobe = index.nprobe(nprobe) or None
-        probes = {} if self.nprobe is None else {"probes": self.nprobe}
+        lists = {} if self.nprobe is None else {"probes": self.nprobe}
         self.plan = {
             "retriever_sha256": retriever.sha256,
             "index": index.signature,
             "batch_size": batch_size,
             "device": str(retriever.device).partition(":")[0],
             "n": images_per_sentence,
-            **probes,
+            **lists,
         }
-        self.seen = {"retriever": retriever.sha256[:8], **({"kind": index.kind, **probes} if probes else {})}
+        self.signed = {"retriever": retriever.sha256[:8], **({"kind": index.kind, **lists} if lists else {})}
 
     @classmethod
     def add_arguments(cls, parser: Flags) -> None:

@@ -79,7 +79,7 @@ class Finder(ABC):
         collection: the images; ids are its rows.
         images_per_sentence: N.
         plan: JSON-ready; whatever decides what is found, for a given text.
-        seen: what of that a table's signature names.
+        signed: what of that a table's signature names.
     """
 
     method: ClassVar[str]
@@ -90,7 +90,7 @@ class Finder(ABC):
     collection: Collection
     images_per_sentence: int
     plan: dict[str, Any]
-    seen: dict[str, object]
+    signed: dict[str, object]
 
     def __init_subclass__(cls) -> None:
         if "method" not in cls.__dict__:
@@ -339,7 +339,7 @@ def write_image_ids(
             ids = open_array(artefact.files / "ids.npy", (len(lines), count), "int32")
             conclusion = finder.conclude(counts, lines, ids, excluded)
     counts = dict(conclusion.counts)
-    seen = {**finder.seen, **{name: f"{value:.4f}" for name, value in conclusion.measured.items()}}
+    signed = {**finder.signed, **{name: f"{value:.4f}" for name, value in conclusion.measured.items()}}
     how: dict[str, object] = {}
     if excluded is not None and exclude_keys is not None:
         pairs = zip(exclude_keys, excluded)
@@ -355,7 +355,7 @@ def write_image_ids(
             "counts": counts,
             **conclusion.measured,
             "signature": signature(
-                "retrieve", method=finder.method, n=count, **seen, keys=collection.keys_sha256[:8], **how
+                "retrieve", method=finder.method, n=count, **signed, keys=collection.keys_sha256[:8], **how
             ),
         }
     )

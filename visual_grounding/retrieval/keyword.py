@@ -276,7 +276,7 @@ class KeywordFinder(Finder):
             "topic_words": TOPIC_WORDS,
             "n": images_per_sentence,
         }
-        self.seen = {"captions": captions_sha256[:8], "topic_words": TOPIC_WORDS, "stop_words": len(stop_words)}
+        self.signed = {"captions": captions_sha256[:8], "topic_words": TOPIC_WORDS, "stop_words": len(stop_words)}
         self._table: TopicTable | None = None
 
     @classmethod

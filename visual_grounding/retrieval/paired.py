@@ -34,7 +34,7 @@ class PairedFinder(Finder):
         self.collection = store
         self.strict = strict
         self.plan = {}
-        self.seen = {}
+        self.signed = {}
 
     @classmethod
     def add_arguments(cls, parser: Flags) -> None:
