@@ -113,7 +113,7 @@ def test_size_is_that_of_what_a_real_run_writes(images: Path, tmp_path: Path, po
     assert "state      finished already" in again.describe() and "time" not in again.describe()
 
 
-def test_rehearsal_writes_nothing_and_sees_what_an_interrupted_run_left(
+def test_dry_run_writes_nothing_and_sees_what_an_interrupted_run_left(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = (open_images(images), slow(Clock()), tmp_path / "out")

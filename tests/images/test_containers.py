@@ -57,7 +57,7 @@ def test_zip_gives_sorted_member_names_and_its_bytes_from_many_threads(tmp_path:
     assert list(open_images(tmp_path / "photos").keys) == sorted(images)
 
 
-def test_zip_has_the_fingerprint_of_a_folder_and_tar_with_the_same_images(tmp_path: Path) -> None:
+def test_zip_has_the_digest_of_a_folder_and_tar_with_the_same_images(tmp_path: Path) -> None:
     images = {"a.jpg": b"1234", "b/c.png": b"12"}
     for name, content in images.items():
         (tmp_path / "i" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -294,7 +294,7 @@ def test_parquet_files_are_refused_with_the_reason(tmp_path: Path) -> None:
     refused(tmp_path, r"a\.parquet should be a whole parquet file, but isn't: .*Copy it again")
 
 
-def test_parquet_fingerprint_notices_other_images_with_the_same_keys(tmp_path: Path) -> None:
+def test_parquet_digest_notices_other_images_with_the_same_keys(tmp_path: Path) -> None:
     prints = []
     for number, images in enumerate(([b"AA", b"B"], [b"AAA", b"B"], [b"AA", b"B"])):
         (tmp_path / str(number)).mkdir()

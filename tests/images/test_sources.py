@@ -55,7 +55,7 @@ def test_list_keeps_its_order_and_lines(tmp_path: Path) -> None:
         read_image(images, 1)
 
 
-def test_fingerprint_changes_with_keys_and_sizes_alone(tmp_path: Path) -> None:
+def test_digest_changes_with_keys_and_sizes_alone(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"1234")
     before = open_images(tmp_path).digest
     os.utime(tmp_path / "a.jpg", (0, 0))

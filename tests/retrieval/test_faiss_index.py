@@ -193,7 +193,7 @@ def test_index_refuses_choices_that_do_not_fit(retriever, large_store, tmp_path,
     assert not (tmp_path / "index").exists()
 
 
-def test_index_refuses_codes_of_too_few_images_and_retrieve_refuses_probes(retriever, large_store, tmp_path):
+def test_index_refuses_codes_of_too_few_images_and_retrieve_refuses_nprobe(retriever, large_store, tmp_path):
     small = FeatureStore(make_store(tmp_path / "small"))
     with pytest.raises(InputError, match="learns codes from at least 256 images, but the collection has 20"):
         build_index(retriever, small, tmp_path / "pq", kind="pq")

@@ -157,12 +157,12 @@ def test_help_shows_every_method_with_its_flags(capsys):
 def test_flags_of_another_method_are_taken_with_a_warning(store, tmp_path, capsys):
     (tmp_path / "keys").write_text("image2.jpg\n")
     flags = ["--method", "paired", "--image-features", store.folder, "--keys", tmp_path / "keys"]
-    unread = ["-n", 4, "--probes", 2, "--stop-words", "de", "--exclude-paired", tmp_path / "keys"]
+    unread = ["-n", 4, "--nprobe", 2, "--stop-words", "de", "--exclude-paired", tmp_path / "keys"]
     status, out, error = retrieve(capsys, *flags, *unread, "--out", tmp_path / "ids")
     assert status == 0 and "1 sentences, 1 images each" in out
     assert error.splitlines() == [
         f"warning: {flag} is of another method, so it isn't read."
-        for flag in ("-n", "--probes", "--stop-words", "--exclude-paired")
+        for flag in ("-n", "--nprobe", "--stop-words", "--exclude-paired")
     ]
 
 
@@ -188,7 +188,7 @@ def test_open_finder_reads_the_flags_of_retrieve(retriever, store, tmp_path):
     [
         ("", r"a finder should be a method \(dense, keyword, paired\) and its flags, but is empty"),
         ("dense", r"finder 'dense': the following arguments are required: --retriever, --index"),
-        ("paired --image-features x --probes 3", r"finder 'paired': unrecognized arguments: --probes 3"),
+        ("paired --image-features x --nprobe 3", r"finder 'paired': unrecognized arguments: --nprobe 3"),
         ("paired --image-features nowhere", r"nowhere should hold a feature store, but there is no"),
     ],
 )

@@ -132,7 +132,7 @@ def test_exact_search_orders_what_float32_sums_would_confuse() -> None:
     assert expected[0] == [2, 6, 10, 14, 18, 22, 26, 30]
 
 
-def test_exact_search_looks_again_only_where_candidates_do_not_settle_it(monkeypatch) -> None:
+def test_exact_search_looks_again_only_where_reranking_does_not_decide(monkeypatch) -> None:
     rng = np.random.default_rng(5)
     embeddings = rng.normal(size=(600, 8)).astype(np.float32)
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
