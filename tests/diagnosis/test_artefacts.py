@@ -2,13 +2,22 @@
 
 import tracemalloc
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from conftest import write_store
+from PIL import Image
 
-from visual_grounding.diagnosis.artefacts import Parts, scan_norms, scan_numbers
+from visual_grounding.diagnosis.artefacts import Parts, check_index, scan_norms, scan_numbers
 from visual_grounding.diagnosis.disk import bytes_needed, check_disk
 from visual_grounding.diagnosis.findings import Level, findings_of, ok
+from visual_grounding.features.backbones import Preprocessing
+from visual_grounding.features.pixels import PixelSource
+from visual_grounding.features.store import FeatureStore
+from visual_grounding.images.sources import open_images
+from visual_grounding.retrieval.index import build_index
 
 
 def test_scan_finds_every_kind_of_broken_number():
@@ -47,6 +56,26 @@ def test_scan_of_an_index_is_that_of_a_store(number):
     embeddings = np.ones((6, 4), number)
     embeddings[1, 3], embeddings[4, 0], embeddings[2], embeddings[5] = np.nan, -np.inf, -0.0, np.finfo(number).max
     assert scan_numbers(embeddings) == (6, [1, 4], 2, 1)
+
+
+def test_index_of_pixels_is_compared_with_a_store_by_its_images_alone(tmp_path):
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (8, 8), "red").save(tmp_path / name)
+    source = PixelSource(open_images(tmp_path), Preprocessing(8, 8), str(tmp_path))
+    retriever = SimpleNamespace(  # as much of one as an index asks for
+        sha256="0" * 64,
+        device="cpu",
+        joint_size=2,
+        check_store=lambda *_: None,
+        encode_images=lambda pixels, mask: torch.tensor([[1.0, 0.0]]).expand(len(pixels), 2),
+    )
+    build_index(retriever, source, tmp_path / "index")
+    parts = Parts(store=FeatureStore(write_store(tmp_path / "store", np.ones((2, 1, 3)), ["a.png", "b.png"])))
+    (found,) = check_index(tmp_path / "index", parts, False)
+    assert found.text.endswith("index: index of 2 images, 0 of them absent.") and parts.index.made_from is None
+    parts = Parts(store=FeatureStore(write_store(tmp_path / "others", np.ones((2, 1, 3)), ["a.png", "c.png"])))
+    (found,) = check_index(tmp_path / "index", parts, False)
+    assert "index is of other images than" in found.text and parts.index is None
 
 
 def test_scan_of_an_empty_store():

@@ -269,8 +269,7 @@ def check_retriever(folder: Path, parts: Parts, features_unchecked: bool = False
 
 def check_index(folder: Path, parts: Parts, everything: bool) -> Iterator[Finding]:
     """An index: whole, its rows unit vectors, made by this retriever from this store."""
-    from ..retrieval.index import INDEX, Index
-    from ..storage.artefact import read_meta
+    from ..retrieval.index import Index
 
     index = Index(folder)
     yield from _check_keys(index)
@@ -290,11 +289,10 @@ def check_index(folder: Path, parts: Parts, everything: bool) -> Iterator[Findin
             fits = False
             yield wrong(f"Stale: {error}", rebuild)
     if parts.store is not None:
-        made_from = read_meta(folder, INDEX).get("plan", {}).get("features_made_from", parts.store.digest)
         if index.keys_sha256 != parts.store.keys_sha256:
             fits = False
             yield wrong(f"{folder} is of other images than {parts.store.folder}: their keys differ.", rebuild)
-        elif made_from != parts.store.digest and (parts.retriever is None or not parts.retriever.takes_pixels):
+        elif index.made_from not in (None, parts.store.digest):
             fits = False
             yield wrong(f"{folder} was made from other features of the same images than {parts.store.folder}.", rebuild)
     if fits:

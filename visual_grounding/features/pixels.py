@@ -10,6 +10,13 @@ import numpy as np
 from ..images.sources import ImageSource, UnreadableImage, read_image
 from ..storage.lines import sha256_of_lines
 
+_IMAGES = "images "  # what a signature begins with; a feature store's begins with what made it, and a bar
+
+
+def is_of_pixels(signature: str) -> bool:
+    """Whether a signature is of a `PixelSource`, not of a feature store."""
+    return signature.startswith(_IMAGES)
+
 
 class PixelSource:
     """Images of a source, read and framed when they are asked for; whatever can't be read is absent.
@@ -36,7 +43,7 @@ class PixelSource:
         self.threads = threads
         self.unreadable: dict[int, str] = {}
         self.keys_sha256 = sha256_of_lines(list(images.keys))
-        self.signature = f"images {images.digest[:8]}, {preprocessing.describe()}"
+        self.signature = f"{_IMAGES}{images.digest[:8]}, {preprocessing.describe()}"
         self.digest = hashlib.sha256(f"{images.digest} {preprocessing.describe()}".encode()).hexdigest()
 
     def __len__(self) -> int:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, check_at_least_one
-from ..features.pixels import PixelSource
+from ..features.pixels import PixelSource, is_of_pixels
 from ..features.store import FeatureStore
 from ..features.store_writer import UNREADABLE
 from ..storage.artefact import check_whole, open_array, read_keys, read_meta
@@ -39,6 +39,7 @@ class Index:
         keys_sha256: the collection that the rows belong to.
         retriever_sha256: the retriever that made it.
         absent: how many images have no features.
+        made_from: `digest` of the feature store; None where it was made from pixels, or before that was written down.
         kind: exact, flat, ivf or pq.
         faiss: how faiss's files were built; None for an exact index.
         signature: how it was made.
@@ -56,6 +57,7 @@ class Index:
         self.retriever_sha256: str = meta["retriever_sha256"]
         self.absent: int = meta["absent"]
         self.embeddings = open_array(self.folder / "embeddings.npy", (meta["images"], meta["size"]), "float32")
+        self.made_from = _made_from(meta.get("plan"))
         self.kind: str = meta.get("kind", "exact")
         self.faiss = None if self.kind == "exact" else _read_settings(self.folder, meta)
         norm = meta.get("largest_norm")
@@ -187,6 +189,12 @@ def _unreadable(store: FeatureStore | PixelSource, shard: Shard) -> list[list[st
         return []
     rows = [row for row in range(shard.start, shard.stop) if row in store.unreadable]
     return [[store.images.keys[row], store.unreadable[row]] for row in rows]
+
+
+def _made_from(plan: Any) -> str | None:
+    if not isinstance(plan, dict) or is_of_pixels(str(plan.get("features"))):
+        return None
+    return plan.get("features_made_from")
 
 
 def _read_settings(folder: Path, meta: dict[str, Any]) -> FaissSettings:
