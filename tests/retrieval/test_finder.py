@@ -30,7 +30,8 @@ OUTSIDE = '''
 import numpy as np
 
 from visual_grounding.features.store import FeatureStore
-from visual_grounding.retrieval.finder import Finder, Found, add_images_per_sentence, share
+from visual_grounding.retrieval.finder import Finder, Found, add_images_per_sentence
+from visual_grounding.shares import warn_of
 
 
 class LengthFinder(Finder):
@@ -64,7 +65,7 @@ class LengthFinder(Finder):
 
     def warnings(self, counts, lines):
         yield from super().warnings(counts, lines)
-        yield from share(counts["long"], lines, "are long.")
+        yield from warn_of(counts["long"], lines, "are long.")
 
 
 class NoFinder:
