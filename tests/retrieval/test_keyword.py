@@ -10,10 +10,11 @@ from conftest import write_store
 
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
-from visual_grounding.retrieval import keyword
+from visual_grounding.retrieval import topic_table
 from visual_grounding.retrieval.finder import write_image_ids
 from visual_grounding.retrieval.image_ids import ImageIds
-from visual_grounding.retrieval.keyword import KeywordFinder, TopicTable, content_words, topic_words
+from visual_grounding.retrieval.keyword import KeywordFinder
+from visual_grounding.retrieval.topic_table import TopicTable, content_words
 from visual_grounding.text.stop_words import ENGLISH, read_stop_words
 
 
@@ -76,8 +77,8 @@ def test_keyword_retrieval_agrees_with_an_example_worked_by_hand(tmp_path):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_keyword_retrieval_agrees_with_its_naive_twin(tmp_path, seed, monkeypatch):
-    monkeypatch.setattr(keyword, "_CAPTIONS", 7)
-    monkeypatch.setattr(keyword, "_PAIRS", 16)
+    monkeypatch.setattr(topic_table, "_CAPTIONS", 7)
+    monkeypatch.setattr(topic_table, "_PAIRS", 16)
     rng = np.random.default_rng(seed)
     vocabulary = [f"w{chr(97 + n)}" for n in range(14)] + ["the"]
     rarely = np.arange(1, 16) ** -1.0
@@ -121,14 +122,6 @@ def _check_resuming(tmp_path, monkeypatch, whole, exclude):
     for name in ("ids.npy", "scores.npy", "meta.json"):
         assert filecmp.cmp(tmp_path / "again" / name, tmp_path / "ids" / name, shallow=False)
     assert not (tmp_path / "again.partial").exists()
-
-
-def test_topic_words_are_the_rarest_and_the_most_frequent_first() -> None:
-    rarity = {"a": 1.0, "b": 2.0, "c": 2.0, "d": -0.5}
-    assert topic_words(["d", "c", "a", "b", "a", "unknown", "a"], rarity) == ["a", "c", "b", "d"]
-    assert topic_words(["d", "c", "a", "b", "a", "a"], rarity, count=2) == ["a", "c"]
-    many = [f"x{n}" for n in range(20)]
-    assert topic_words(many, dict.fromkeys(many, 1.0)) == many[:8]
 
 
 def test_keyword_retrieval_with_other_stop_words(tmp_path):
