@@ -163,7 +163,10 @@ def test_pointing_game_leaves_out_pictures_that_it_has_no_size_of(world, capsys)
         (["--text", "x"], "--text and --image-ids belong together"),
         (["--pair", "a.png", "dog", "--sample", "0"], "--sample should be 1 or more, but is 0"),
         (["--pair", "a.png", "dog", "--channels", "4"], "--channels should be 1 to 3, the joint size, but is 4"),
-        (["--pair", "a.png", "dog", "--framing", "x"], "--framing should be whole, or RESIZE/CROP"),
+        (
+            ["--pair", "a.png", "dog", "--framing", "x"],
+            "the framing should be whole, or RESIZE/CROP such as 256/224, but is 'x'. See --framing.",
+        ),
         (["--pair", "z.png", "dog"], "but has no z.png; 1 such"),
     ],
 )

@@ -34,7 +34,9 @@ def store(tmp_path: Path) -> FeatureStore:
 
 
 def context(folder: Path, **flags: object) -> VisualContext:
-    cfg = Config(image_features=str(folder / "store"), image_ids=str(folder / "ids"), train_subset="train")
+    cfg = Config(
+        image_features=str(folder / "store"), image_ids=str(folder / "ids"), train_subset="train", num_workers=1
+    )
     for name, value in flags.items():
         setattr(cfg, name, value)
     return VisualContext(cfg, FairseqTask(cfg))
@@ -188,6 +190,15 @@ def test_finder_gives_the_images_of_a_dataset_and_one_of_another_collection_is_r
     message = rf"other, but feature store .*store was made .*{other.keys_sha256[:8]}… ≠ {store.keys_sha256[:8]}…"
     with pytest.raises(InputError, match=message):
         images.add_found(text_dataset(), "train", LetterFinder(other), line_of)
+
+
+def test_finder_on_a_gpu_is_refused_in_workers_which_are_forked(store, tmp_path):
+    class OnGpu(LetterFinder):
+        device = "cuda:0"
+
+    with pytest.raises(InputError, match=r"a finder on cuda:0; the 3 processes of --num-workers .* --num-workers 0"):
+        context(tmp_path, image_ids=None, num_workers=3).add_found(text_dataset(), "train", OnGpu(store), line_of)
+    context(tmp_path, image_ids=None, num_workers=0).add_found(text_dataset(), "train", OnGpu(store), line_of)
 
 
 @pytest.mark.parametrize("way", ["tables", "rows", "found"])

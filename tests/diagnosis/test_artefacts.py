@@ -129,7 +129,7 @@ def test_disk_refuses_an_output_below_a_file(tmp_path):
     (tmp_path / "file").write_text("")
     (finding,) = findings_of(partial(check_disk, "index", tmp_path / "file" / "out", 1), "disk")
     assert finding.level is Level.WRONG
-    assert f"out can't be written: {tmp_path / 'file'} is no folder. Choose another --out." in finding.text
+    assert f"out can't be written: {tmp_path / 'file'} is no folder. Choose another folder." in finding.text
 
 
 def test_disk_needs_what_the_next_step_writes():

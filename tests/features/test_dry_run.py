@@ -154,13 +154,13 @@ def test_outputs_that_can_not_be_written_are_refused(images: Path, tmp_path: Pat
         with pytest.raises(InputError, match=message):
             dry_run_of_map(open_images(images), slow(Clock()), out, device="cpu", **choices)
 
-    refused(images, r"images exists and isn't a finished feature-store\. Choose another --out")
+    refused(images, r"images exists and isn't a finished feature-store\. Choose another folder")
     (tmp_path / "file").touch()
-    refused(tmp_path / "file/deep/out", r"out can't be written: .*file is no folder\. Choose another --out")
+    refused(tmp_path / "file/deep/out", r"out can't be written: .*file is no folder\. Choose another folder")
     refused(tmp_path / "out", r"shard size should be at least 1, but is 0", shard_size=0)
     refused(tmp_path / "out", r"batch size should be at least 1, but is 0", batch_size=0)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    refused(tmp_path / "out", r"out can't be written: no permission, or a read-only disk\. Choose another --out")
+    refused(tmp_path / "out", r"out can't be written: no permission, or a read-only disk\. Choose another folder")
 
 
 def test_dry_run_says_what_a_run_takes_and_returns_2_where_the_disk_does_not_suffice(

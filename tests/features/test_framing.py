@@ -58,7 +58,9 @@ def test_framing_is_read_from_the_plan_that_extraction_writes():
 
 @pytest.mark.parametrize("text", ["256", "0/224", "256/0", "a/b", "squeezed", "256/224/1"])
 def test_framing_refuses(text):
-    with pytest.raises(InputError, match=f"--framing should be whole, or RESIZE/CROP such as 256/224, but is '{text}'"):
+    with pytest.raises(
+        InputError, match=f"the framing should be whole, or RESIZE/CROP such as 256/224, but is '{text}'"
+    ):
         parse_framing(text)
 
 

@@ -41,6 +41,9 @@ FOREIGN = {
     "timeout": {"--kill-after"},
     "torchrun": {"--no-python", "--nproc-per-node", "--standalone"},
 }  # fmt: skip
+# Rooms below the command line, which speak of things: it adds its flags, fairseq's tasks add theirs.
+FLAGLESS = ("features/", "images/", "retrieval/", "storage/", "text/")
+COMMAND = re.compile(r"\b(visual-grounding|fairseq-[a-z]+|torchrun|train|hf) .*")
 PAGES = ("*.md", "docs/*.md", "examples/*/*.md", "benchmarks/*.md", "examples/*/*.sh", "scripts/*.sh")
 
 
@@ -104,6 +107,18 @@ def choices_of_errors(found: dict[str, ast.Module]) -> dict[str, str]:
     }
 
 
+def flags_in_errors(found: dict[str, ast.Module]) -> list[str]:
+    """Places where an `InputError`'s message names a flag, but for the flags of a command that it says to run."""
+    places = []
+    for path, tree in found.items():
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and name_of(call) == "InputError":
+                message = strings_of(call).replace("\n", " ")
+                if mentioned(COMMAND.sub("", message)):
+                    places.append(f"{path}:{call.lineno}")
+    return places
+
+
 def test_no_flag_is_defined_twice() -> None:
     """fairseq drops the second definition in silence, with its default and its help."""
     swept = [(command, choices, doubly_defined(command, choices)) for command, choices in combinations()]
@@ -153,6 +168,12 @@ def test_flags_of_other_programs_are_still_named_somewhere() -> None:
     assert set().union(*FOREIGN.values()) - named == set()
 
 
+def test_messages_of_the_rooms_below_the_command_line_name_no_flags() -> None:
+    below = {path: tree for path, tree in trees().items() if path.startswith(FLAGLESS)}
+    assert len(below) > 40
+    assert flags_in_errors(below) == []
+
+
 @dataclass
 class TwiceConfig(VisualContextConfig, TranslationConfig):
     """A task that has `--image-ids` again, under another class."""
@@ -177,3 +198,5 @@ def test_each_check_finds_its_counter_example(monkeypatch: pytest.MonkeyPatch) -
     assert mentioned("--image-{name}, `--a-b` (--c), --d=3; a--e ---f --g-\\1") == {"--a-b", "--c", "--d"}
     example = in_one('raise InputError("too few", "batch_size", "no_such_thing")')
     assert choices_of_errors(example) == {"batch_size": "example.py:1", "no_such_thing": "example.py:1"}
+    assert flags_in_errors(in_one('raise InputError(f"{out} is there. " "Choose another --out.")')) == ["example.py:1"]
+    assert flags_in_errors(in_one('InputError("Make it: visual-grounding index --out DIR")')) == []

@@ -23,7 +23,6 @@ ELSEWHERE = {
     "cli/retrieve.py": "cli/test_retrieval_verbs.py",
     "cli/user_dir.py": "cli/test_main.py",
     "data/complete_batches.py": "data/test_visual_batches.py",
-    "data/pictures.py": "data/test_visual_batches.py",
     "devices.py": "features/test_extraction.py",
     "diagnosis/disk.py": "diagnosis/test_artefacts.py",
     "diagnosis/environment.py": "cli/test_doctor.py",

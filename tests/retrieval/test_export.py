@@ -62,6 +62,8 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
     state = torch.load(path)
     state["model"]["embedding.image.extra"] = torch.ones(1)
     torch.save(state, path)
-    with pytest.raises(InputError, match=r"weights of --arch visual_semantic_embedding, but has 1 superfluous \(image"):
+    with pytest.raises(
+        InputError, match=r"weights of architecture visual_semantic_embedding, but has 1 superfluous \(image"
+    ):
         export_checkpoint(path, tmp_path / "out", tmp_path)
     assert not (tmp_path / "out").exists()

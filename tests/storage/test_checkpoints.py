@@ -211,7 +211,7 @@ def test_last_epochs_are_by_number_and_ignore_other_checkpoints(tmp_path: Path) 
     assert [path.name for path in last_epoch_checkpoints(tmp_path, 2)] == ["checkpoint9.pt", "checkpoint10.pt"]
     with pytest.raises(InputError, match=r"at least 4 epoch checkpoints .*, but has 3"):
         last_epoch_checkpoints(tmp_path, 4)
-    with pytest.raises(InputError, match=r"--last should be at least 1, but is 0"):
+    with pytest.raises(InputError, match=r"at least 1 checkpoint, but are 0"):
         last_epoch_checkpoints(tmp_path, 0)
     with pytest.raises(InputError, match=r"nowhere can't be read: No such file"):
         last_epoch_checkpoints(tmp_path / "nowhere", 1)

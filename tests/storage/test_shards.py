@@ -182,7 +182,7 @@ def test_artefact_starts_again_when_its_result_was_deleted_before_the_rest_was_c
 def test_artefact_refuses_a_folder_that_is_something_else(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/photo.jpg").write_bytes(b"x")
-    with pytest.raises(InputError, match=r"out exists and isn't a finished test\. Choose another --out"):
+    with pytest.raises(InputError, match=r"out exists and isn't a finished test\. Choose another folder"):
         make(tmp_path / "out")
     assert (tmp_path / "out/photo.jpg").exists()
 

@@ -90,7 +90,7 @@ def test_second_process_is_refused_and_told_who_writes(tmp_path: Path) -> None:
     lock = tmp_path / "out.partial/locks/rank-0"
     message = (
         f"out.partial is being written by another process: {first.pid} on host {socket.gethostname()} "
-        f"(it holds the lock {lock}). Wait until it has finished, stop it, or choose another --out."
+        f"(it holds the lock {lock}). Wait until it has finished, stop it, or choose another folder."
     )
     with pytest.raises(InputError, match=re.escape(message)):
         make(tmp_path / "out")

@@ -5,6 +5,8 @@ picture that can't be read is absent. Assumption: VA doesn't say how its picture
 frames them so.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -16,8 +18,14 @@ from .visual_context import VisualContextConfig
 if TYPE_CHECKING:  # it imports torchvision, which features don't need
     from ..features.image_network import ImageNetwork
 
-# Of this task, for what an image network's errors are about.
-_FLAGS = {"backbone": "--image-backbone", "weights": "--image-backbone-weights", "image_size": "--image-size"}
+# Of this task, for what errors of pictures and their network are about.
+_FLAGS = {
+    "backbone": "--image-backbone",
+    "weights": "--image-backbone-weights",
+    "image_size": "--image-size",
+    "image_column": "--image-column",
+    "key_column": "--key-column",
+}
 
 
 @dataclass
@@ -27,9 +35,16 @@ class PicturesConfig(VisualContextConfig):
     image_folder: Optional[str] = field(
         default=None,
         metadata={
-            "help": "instead of --image-features: the pictures of all splits (a folder, tar or list, as for "
-            "`visual-grounding extract`), whose network is trained along"
+            "help": "instead of --image-features: the pictures of all splits (a folder, zip, tar, list or "
+            "parquet, as for `visual-grounding extract`), whose network is trained along"
         },
+    )
+    image_column: Optional[str] = field(
+        default=None, metadata={"help": "of parquet: the column of images (default: the only one that fits)"}
+    )
+    key_column: Optional[str] = field(
+        default=None,
+        metadata={"help": "of parquet: the column of keys (default: the paths in the image column if unique)"},
     )
     image_backbone: str = field(default="resnet152", metadata={"help": "network for --image-folder"})
     image_backbone_weights: Optional[str] = field(
@@ -58,7 +73,9 @@ class Pictures:
         self.cfg: Any = cfg
         self._network: Optional[ImageNetwork] = self._build()  # the next model's
         folder = str(cfg.image_folder)
-        self.source = PixelSource(open_images(folder), self._network.preprocessing, folder)
+        with _flags_said():
+            images = open_images(folder, cfg.image_column, cfg.key_column)
+        self.source = PixelSource(images, self._network.preprocessing, folder)
 
     def take_network(self) -> "ImageNetwork":
         """A network of its own for every model that is built."""
@@ -68,8 +85,15 @@ class Pictures:
     def _build(self) -> "ImageNetwork":
         from ..features.image_network import build_image_network
 
-        try:
+        with _flags_said():
             return build_image_network(self.cfg.image_backbone, self.cfg.image_backbone_weights, self.cfg.image_size)
-        except InputError as error:
-            flags = [_FLAGS[choice] for choice in error.choices if choice in _FLAGS]
-            raise InputError(f"{error} See {' and '.join(flags)}." if flags else str(error)) from error
+
+
+@contextmanager
+def _flags_said() -> Iterator[None]:
+    """Add the flags of this task to a message that speaks of things."""
+    try:
+        yield
+    except InputError as error:
+        flags = [_FLAGS[choice] for choice in error.choices if choice in _FLAGS]
+        raise InputError(f"{error} See {' and '.join(flags)}." if flags else str(error)) from error

@@ -53,6 +53,7 @@ class VisualContextConfig(FairseqDataclass):
     train_subset: str = II("dataset.train_subset")
     save_dir: str = II("checkpoint.save_dir")  # this and the next: which checkpoint training goes on from
     restore_file: str = II("checkpoint.restore_file")
+    num_workers: int = II("dataset.num_workers")
     continue_once: Optional[str] = II("checkpoint.continue_once")
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
@@ -212,12 +213,19 @@ class VisualContext:
             excluded: (S,) for each item the row that it must not get, −1 for none.
 
         Raises:
-            InputError: the finder finds images of another collection.
+            InputError: the finder finds images of another collection, or computes on a GPU in the data loader's
+                workers, which are forked: CUDA doesn't work there.
         """
         self._check_restored(split)
         if self.store is None:
             return CompleteBatches(dataset)
         finder.check_store(self.store)
+        workers = int(self.cfg.num_workers)
+        if workers and finder.device != "cpu":
+            raise InputError(
+                f"images are found while batches are made, by a finder on {finder.device}; the {workers} processes of "
+                "--num-workers that make them can't use it. Let it compute on the cpu, or give --num-workers 0."
+            )
         return VisualContextDataset(dataset, self.store, FoundImages(finder, line_of, excluded))
 
     def _check_restored(self, split: str) -> None:

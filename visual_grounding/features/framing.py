@@ -77,5 +77,5 @@ def parse_framing(text: str) -> Framing:
         return Framing(0, 1)
     resize, slash, crop = text.partition("/")
     if not (slash and resize.isdecimal() and crop.isdecimal() and int(resize) and int(crop)):
-        raise InputError(f"--framing should be {WHOLE}, or RESIZE/CROP such as 256/224, but is {text!r}.")
+        raise InputError(f"the framing should be {WHOLE}, or RESIZE/CROP such as 256/224, but is {text!r}.", "framing")
     return Framing(int(resize), int(crop))

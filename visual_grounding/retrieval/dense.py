@@ -101,6 +101,11 @@ class DenseFinder(Finder):
         retriever = Retriever.load(args.retriever, str(choose_device(args.device)))
         return cls(retriever, Index(args.index), args.images_per_sentence, args.batch_size, args.nprobe)
 
+    @property
+    def device(self) -> str:
+        """The retriever's."""
+        return str(self.retriever.device)
+
     def __getstate__(self) -> dict[str, Any]:
         retriever = {"folder": self.retriever.folder, "device": self.retriever.device}
         return {**self.__dict__, "retriever": retriever}  # its files are read again: nothing is shared

@@ -42,7 +42,7 @@ def export_checkpoint(checkpoint: Path, folder: Path, data: Path | None = None) 
     found = architecture(state)
     if found != ARCHITECTURE:
         raise InputError(
-            f"{checkpoint} should be of --arch {ARCHITECTURE}, but is of {found!r}. Only retrievers are exported."
+            f"{checkpoint} should be of architecture {ARCHITECTURE}, but is of {found!r}. Only retrievers are exported."
         )
     weights, image_network = split_image_network(state["model"])
     towers = {
@@ -51,7 +51,7 @@ def export_checkpoint(checkpoint: Path, folder: Path, data: Path | None = None) 
     }
     config = config_of_state(towers, choices)
     embedding, tokenizer = _build(config, choices["text_encoder"], checkpoint, data)
-    load_strictly(embedding, towers, checkpoint, f"--arch {ARCHITECTURE}", "Train it again.")
+    load_strictly(embedding, towers, checkpoint, f"architecture {ARCHITECTURE}", "Train it again.")
     made = signature("retriever", text=config.text_encoder, checkpoint=sha256_of_file(checkpoint)[:8])
     features = None if image_network is not None else trained_on(state, checkpoint)
     save_joint_embedding(folder, embedding, tokenizer, made, image_network, features)

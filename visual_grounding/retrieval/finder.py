@@ -198,6 +198,11 @@ class Finder(ABC):
         """What a person should know about the counts of so many lines."""
         yield from warn_of(counts["empty"], lines, "are empty; they have no image.")
 
+    @property
+    def device(self) -> str:
+        """Where it computes: `cpu`, or `cuda` and so on, where a forked process can't."""
+        return "cpu"
+
     def check_excludes(self, asked: bool) -> None:
         """Refuse rows to exclude where that means nothing.
 

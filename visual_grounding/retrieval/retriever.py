@@ -325,5 +325,5 @@ class Retriever(ABC):
         takes = "pictures" if self.takes_pixels else "images as a whole"
         return InputError(
             f"retriever {self.folder} should project each region of an image, but takes {takes}. Use one that was "
-            "trained with --arch visual_semantic_embedding on --image-features."
+            "trained on the regions of a feature store."
         )

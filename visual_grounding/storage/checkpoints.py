@@ -111,14 +111,15 @@ def last_epoch_checkpoints(folder: str | Path, count: int) -> list[Path]:
     try:
         matches = [(_EPOCH_CHECKPOINT.fullmatch(path.name), path) for path in Path(folder).iterdir()]
     except OSError as error:
-        raise InputError(f"--checkpoint-dir {folder} can't be read: {error.strerror or error}.") from error
+        raise InputError(f"{folder} can't be read: {error.strerror or error}.", "checkpoint_dir") from error
     epochs = sorted((int(match[1]), path) for match, path in matches if match)
     if count < 1:
-        raise InputError(f"--last should be at least 1, but is {count}.")
+        raise InputError(f"the last should be at least 1 checkpoint, but are {count}.", "last")
     if len(epochs) < count:
         raise InputError(
             f"{folder} should hold at least {count} epoch checkpoints (checkpoint<epoch>.pt), but has {len(epochs)}. "
-            f"Give a smaller --last, or train with --keep-last-epochs {count} or more, without --no-epoch-checkpoints."
+            f"Ask for fewer, or train with --keep-last-epochs {count} or more, without --no-epoch-checkpoints.",
+            "last",
         )
     return [path for _, path in epochs[-count:]]
 

@@ -85,7 +85,7 @@ def room_for(out: str | Path) -> Room:
         folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         reason = "no permission, or a read-only disk" if folder.is_dir() else f"{folder} is no folder"
-        raise InputError(f"{out} can't be written: {reason}. Choose another --out.")
+        raise InputError(f"{out} can't be written: {reason}. Choose another folder.", "out")
     return Room(shutil.disk_usage(folder).free, unfinished.claimed())
 
 

@@ -280,7 +280,7 @@ def finished_plan(out: Path, format: str) -> dict[str, Any]:
         meta = json.loads((out / META).read_text(encoding="utf-8"))
         return {"format": meta["format"], **meta["plan"]}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"{out} exists and isn't a finished {format}. Choose another --out.") from error
+        raise InputError(f"{out} exists and isn't a finished {format}. Choose another folder.", "out") from error
 
 
 def refuse_other_plan(previous: dict[str, Any], now: dict[str, Any], place: Path) -> None:
@@ -292,4 +292,6 @@ def refuse_other_plan(previous: dict[str, Any], now: dict[str, Any], place: Path
     names = sorted(name for name in previous.keys() | now.keys() if previous.get(name) != now.get(name))
     if names:
         changes = "; ".join(f"{name} was {previous.get(name)!r}, now {now.get(name)!r}" for name in names)
-        raise InputError(f"{place} was made with other choices ({changes}). Choose another --out, or delete it.")
+        raise InputError(
+            f"{place} was made with other choices ({changes}). Choose another folder, or delete it.", "out"
+        )

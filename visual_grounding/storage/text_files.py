@@ -57,7 +57,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise InputError(
-                f"{folder} is being written by another process. Wait for it, or choose another --out."
+                f"{folder} is being written by another process. Wait for it, or choose another folder.", "out"
             ) from error
         except OSError:
             pass

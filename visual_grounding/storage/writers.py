@@ -104,7 +104,9 @@ class Writers:
     def _warn_of_no_locks(self) -> None:
         where = f"{self.partial} is on a file system without file locks"
         if self.rank.world > 1:
-            raise InputError(f"{where}, which several ranks need. Give an --out on another one, or use one process.")
+            raise InputError(
+                f"{where}, which several ranks need. Choose a folder on another one, or use one process.", "out"
+            )
         print(f"warning: {where}; make sure that no other process writes it.", file=sys.stderr)
 
     def _path(self, number: int) -> Path:
@@ -178,7 +180,8 @@ def _written_by_another(partial: Path, lock: Path) -> InputError:
     return InputError(
         f"{partial} is being written by another process: {owner.get('pid', 'unknown')} on host "
         f"{owner.get('host', 'unknown')} (it holds the lock {lock}). Wait until it has finished, stop "
-        "it, or choose another --out."
+        "it, or choose another folder.",
+        "out",
     )
 
 
