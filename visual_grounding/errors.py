@@ -24,7 +24,7 @@ def first_line(error: BaseException) -> str:
 def in_short(error: BaseException, letters: int = 200) -> str:
     """All that a library's error says, on one line and without a full stop; as `first_line` where one line tells all.
 
-    >>> in_short(OSError("no such\n  column."))
+    >>> in_short(OSError("no such    column."))
     'no such column'
     """
     return (" ".join(str(error).split())[:letters] or type(error).__name__).rstrip(".")
