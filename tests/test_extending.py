@@ -100,6 +100,24 @@ def test_architecture_from_outside_trains_and_translates(outside: Path) -> None:
     assert len(re.findall(r"^H-\d+\t", said, re.MULTILINE)) == 6
 
 
+IMPORTED_FIRST = """
+import sys
+import my_plugin
+assert "fairseq" not in sys.modules
+from fairseq import options
+sys.argv = ["train", "bin", "--arch", "mean_fusion_transformer_tiny"]
+args = options.parse_args_and_arch(options.get_training_parser())
+sys.argv += ["--user-dir", "my_plugin"]
+again = options.parse_args_and_arch(options.get_training_parser())
+print(args.arch, again.arch)
+"""
+
+
+def test_plugin_from_outside_may_be_imported_before_fairseq(outside: Path) -> None:
+    said = run(outside, ["python", "-c", IMPORTED_FIRST])
+    assert said.endswith("mean_fusion_transformer_tiny mean_fusion_transformer_tiny\n")
+
+
 def test_criterion_from_outside_trains_a_retriever_whose_recall_is_logged(outside: Path) -> None:
     run(outside, commands("visual-grounding prepare")[0])
     said = run(outside, commands("fairseq-train")[1], *SHORT)

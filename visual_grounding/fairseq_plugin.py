@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -23,6 +24,8 @@ from .errors import InputError
 # Whose warnings a user can't act on: without these filters a plain run prints about thirty such lines.
 _NOISY_MODULES = r"hydra|fairseq|torch\.(jit|nn\.functional|utils\.data)|omegaconf|pkg_resources|sys|__main__"
 
+_waiting: list[str] = []  # modules of others, to be imported once ours are registered
+
 
 def register_with_fairseq() -> None:
     """Register every task, model and criterion: now where fairseq is imported, else once it is; safe to call again."""
@@ -30,6 +33,21 @@ def register_with_fairseq() -> None:
         _register()
     elif not any(isinstance(finder, _AfterFairseq) for finder in sys.meta_path):
         sys.meta_path.insert(0, _AfterFairseq())
+
+
+def import_with_fairseq(*modules: str) -> None:
+    """Import modules that register something with fairseq: now where fairseq is imported, else as soon as it is.
+
+    For packages that bring architectures, tasks or criterions beside this one's; theirs come first.
+
+    Args:
+        modules: full names, such as `my_plugin.my_model`.
+    """
+    _waiting.extend(name for name in modules if name not in _waiting)
+    if sys.modules.get("fairseq") is not None:
+        _register()
+    else:
+        register_with_fairseq()
 
 
 class _AfterFairseq(MetaPathFinder):
@@ -70,6 +88,8 @@ def _register() -> None:
     allow_fairseq_checkpoints()
     from . import criterions, models, tasks  # noqa: F401
 
+    for name in _waiting:
+        import_module(name)
     if _is_fairseq_command(sys.argv[0] if sys.argv else ""):
         sys.excepthook = _print_input_errors_alone
 

@@ -1,5 +1,6 @@
 """`visual-grounding import`: from arrays to a store, exit status 2 and the message alone where the input is wrong."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from visual_grounding.cli.main import main
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.storage.signature import made_alike
 
 
 @pytest.fixture
@@ -118,7 +120,13 @@ def test_import_takes_a_table_of_regions(
     np.testing.assert_allclose(found["boxes"][:, 0], [[0.5, 0, 1, 1], [0, 0, 0.5, 0.5]])
     assert found["labels"].tolist() == [[1, 0], [0, -1]] and store.label_names == ["dog", "man"]
     assert run(*regions[:-1], tmp_path / "named", *flags, "--label-names", tmp_path / "labels.txt") == 0
-    assert FeatureStore(tmp_path / "named").gather_columns(np.arange(2))["labels"].tolist() == [[0, 1], [1, -1]]
+    named = FeatureStore(tmp_path / "named")
+    assert named.gather_columns(np.arange(2))["labels"].tolist() == [[0, 1], [1, -1]]
+    said = f"warning: the labels of {tmp_path / 't.tsv'} are numbered by their own names, sorted; another table"
+    assert said in err and "Give each the same --label-names." in err
+    assert "numbered by their own names" not in capsys.readouterr().err
+    digests = [re.search(r"\|label_names:(\w{8})\|version", each.signature)[1] for each in (store, named)]
+    assert digests[0] != digests[1] and not made_alike(store.signature, named.signature)
 
 
 @pytest.mark.parametrize(

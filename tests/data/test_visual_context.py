@@ -192,6 +192,21 @@ def test_finder_gives_the_images_of_a_dataset_and_one_of_another_collection_is_r
         images.add_found(text_dataset(), "train", LetterFinder(other), line_of)
 
 
+def test_images_that_are_found_obey_the_flags(store, tmp_path):
+    def rows(**flags: object) -> list[list[int]]:
+        images = context(tmp_path, image_ids=None, **flags)
+        dataset = images.add_found(text_dataset(), "train", LetterFinder(store), line_of)
+        return dataset.choice.rows(np.array([5]), [dataset[5]], 1).tolist()
+
+    assert rows() == [[5, 13]]
+    assert rows(images_per_sentence=1) == [[5]]
+    assert rows(image_order="blank") == [[-1]]
+    with pytest.raises(InputError, match=r"--image-order shuffled .* Give --image-order congruent or blank"):
+        rows(image_order="shuffled")
+    with pytest.raises(InputError, match=r"--images-per-sentence is 3, but the finder finds 2"):
+        rows(images_per_sentence=3)
+
+
 def test_finder_on_a_gpu_is_refused_in_workers_which_are_forked(store, tmp_path):
     class OnGpu(LetterFinder):
         device = "cuda:0"

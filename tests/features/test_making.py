@@ -26,6 +26,7 @@ def store_signed(folder: Path, signature: str) -> FeatureStore:
         (SIGNED, ()),
         ("extract|images:5|backbone:resnet50|weights:V2|pool:grid|grid:7|version:9.0.0", ()),  # other photos
         ("extract|images:5|backbone:resnet50|weights:V2|pool:mean|grid:None", ("pool", "grid")),
+        ("extract|images:9|backbone:resnet50|weights:V2|pool:grid|grid:7|label_names:12ab|version:0.2.0", ()),
     ],
 )
 def test_features_made_alike_are_taken(tmp_path, found, apart_from):
@@ -50,3 +51,12 @@ def test_features_of_another_making_are_refused(tmp_path, found, apart_from, mes
     assert f"{found} ≠ {SIGNED}" in said and "as those that retriever r was trained on" in said
     assert "visual-grounding extract --backbone resnet50 --pool grid --grid 7 … --out DIR" in said
     assert refused.value.choices == ("image_features_unchecked",)
+
+
+def test_labels_that_mean_something_else_are_another_making(tmp_path):
+    named = SIGNED.replace("|version", "|label_names:{}|version")
+    check_making(store_signed(tmp_path / "same", named.format("12ab")), named.format("12ab"), "the checkpoint")
+    other = store_signed(tmp_path / "other", named.format("34cd"))
+    with pytest.raises(InputError, match=r"made otherwise \(another label_names\)"):
+        check_making(other, named.format("12ab"), "the checkpoint")
+    check_making(other, SIGNED, "the checkpoint")  # it has learned no labels

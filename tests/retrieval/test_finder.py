@@ -363,6 +363,32 @@ def test_what_a_finder_must_not_return_is_refused(store, monkeypatch):
             finder.find(["a", "b"])
 
 
+def test_what_a_finder_must_leave_out_or_cannot_mean_is_refused(store, monkeypatch):
+    class Leaky(PairedFinder):
+        excludes = True
+        found: Found
+
+        def search(self, lines, empty, excluded):
+            return self.found
+
+    finder = Leaky(store)
+    ones = np.ones((3, 1))
+    finder.found = Found(np.array([[3], [-1], [4]]), ones, {})
+    with pytest.raises(ValueError, match=r"Leaky should leave out the row that is excluded for a line, but found it"):
+        finder.find(["a", "b", "c"], np.array([-1, -1, 4]))
+    assert finder.find(["a", "b", "c"], np.array([-1, -1, 3])).ids.tolist() == [[3], [-1], [4]]
+    for ids, scores, message in (
+        (np.array([[3.5], [0], [1]]), ones, "should find rows as whole numbers, but found float64"),
+        (np.array([[3], [0], [1]]), 1e5 * ones, "should give scores within float16, but gave 100000"),
+        (np.array([[3], [0], [1]]), np.nan * ones, "should give scores within float16, but gave nan"),
+    ):
+        finder.found = Found(ids, scores, {})
+        with pytest.raises(ValueError, match=message):
+            finder.find(["a", "b", "c"])
+    finder.found = Found(np.array([[3], [0], [1]]), np.array([[1.0], [np.nan], [1.0]]), {})
+    assert finder.find(["a", "", "c"]).ids.tolist() == [[3], [-1], [1]]  # an empty line may get anything
+
+
 def test_shards_that_an_earlier_version_wrote_are_continued(retriever, store, tmp_path, monkeypatch):
     """They have no counts of unknown words."""
     build_index(retriever, store, tmp_path / "index")

@@ -1,5 +1,6 @@
 """The translation task: images beside binarised text, in one part or several, or none."""
 
+import re
 import shutil
 from argparse import Namespace
 from pathlib import Path
@@ -13,7 +14,9 @@ from fairseq.models.transformer.transformer_legacy import base_architecture
 
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.retrieval.finder import write_image_ids as write_found_ids
 from visual_grounding.retrieval.image_ids import ImageIds
+from visual_grounding.retrieval.paired import PairedFinder
 from visual_grounding.tasks.grounded_translation import GroundedTranslationConfig, GroundedTranslationTask
 
 
@@ -95,6 +98,39 @@ def test_training_set_in_two_parts_needs_a_table_for_each(two_parts):
 
 
 @pytest.mark.parametrize("times", [0, -2])
+def find(folder: Path, out: Path, text: list[str]) -> None:
+    """A table of images that were found for a text."""
+    store = FeatureStore(folder / "store")
+    keys = [store.key(0)] * len(text)
+    write_found_ids(PairedFinder(store), keys, out, text=text)
+
+
+@pytest.mark.parametrize("of", ["source", "target", "source, cut in pieces", "another"])
+def test_images_that_were_found_for_another_text_are_noticed(tiny_translation, tmp_path, caplog, of):
+    source, target = (
+        (tiny_translation / f"text/train.{language}").read_text(encoding="utf-8").splitlines()
+        for language in ("en", "de")
+    )
+    cut = [line.upper().replace("B", "B@@ ") for line in source]
+    text = {"source": source, "target": target, "source, cut in pieces": cut, "another": ["other words"] * 48}[of]
+    find(tiny_translation, tmp_path / "ids/train", text)
+    make_task(tiny_translation, image_ids=str(tmp_path / "ids")).load_dataset("train")
+    said = r"found for another text than train.en-de, of as many lines: on a sample they are \d.\d % alike"
+    assert len(re.findall(said, caplog.text)) == (of == "another"), caplog.text
+
+
+def test_part_of_a_training_set_with_images_of_another_text_is_noticed(two_parts, tiny_translation, caplog):
+    lines = [(tiny_translation / f"text/{name}.en").read_text().splitlines() for name in ("train", "valid")]
+    for changed, said in ((None, []), (0, ["train"]), (1, ["train1"])):
+        texts = [["nothing like it"] * len(text) if part == changed else text for part, text in enumerate(lines)]
+        for name, text in zip(("train", "train1"), texts):
+            find(two_parts, two_parts / f"{changed}" / name, text)
+        caplog.clear()
+        task = make_task(two_parts, image_ids=str(two_parts / f"{changed}"), upsample_primary=2)
+        task.load_dataset("train", combine=True)
+        assert re.findall(r"found for another text than (\w+)\.en-de", caplog.text) == said
+
+
 def test_training_set_that_is_taken_less_than_once_is_refused(tiny_translation, times):
     with pytest.raises(InputError, match=f"--upsample-primary should be at least 1, but is {times}"):
         make_task(tiny_translation, upsample_primary=times)

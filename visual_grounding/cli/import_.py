@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> None:
     """
     from ..errors import InputError
     from ..features.array_sources import SIZES, open_arrays
-    from ..features.columns import COLUMNS, Columns
+    from ..features.columns import COLUMNS, NAMES, Columns
     from ..features.importers import import_features
     from ..features.region_table import RegionTable
     from ..shares import share
@@ -124,6 +124,15 @@ def run(args: argparse.Namespace) -> None:
     columns, table = None, None
     if args.regions_table:
         table = RegionTable(args.regions_table, source.keys, **names)
+        of_its_own = [name for name in NAMES if name in table.columns.present and names[NAMES[name]] is None]
+        if of_its_own:
+            print(
+                f"warning: the {' and '.join(of_its_own)} of {args.regions_table} are numbered by their own names, "
+                "sorted; another table, as of another split, numbers them by its own. Give each the same "
+                + " and ".join(f"--{NAMES[name].replace('_', '-')}" for name in of_its_own)
+                + ".",
+                file=sys.stderr,
+            )
         if table.left_out:
             left_out = share(table.left_out, table.images, "images")
             print(f"warning: {left_out} of {table.path} are none of the store's and were left out.", file=sys.stderr)

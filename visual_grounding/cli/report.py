@@ -47,18 +47,14 @@ def run(args: argparse.Namespace) -> None:
     from ..errors import InputError
     from ..features.store import FeatureStore
     from ..retrieval.image_ids import ImageIds
-    from ..storage.lines import read_lines, sha256_of_lines
+    from ..storage.lines import read_lines
 
     text = read_lines(args.text)
     ids, store, images = ImageIds(args.image_ids), FeatureStore(args.image_features), open_image_source(args)
     ids.check_against(store)
     ids.check_lines(len(text), args.text)
-    if ids.text_sha256 not in (None, sha256_of_lines(text)):
-        print(
-            f"warning: the images in {args.image_ids} were found for another text than {args.text}, of as many lines. "
-            "If that is the same text written differently (tokenised, cut in pieces), all is well.",
-            file=sys.stderr,
-        )
+    if doubt := ids.doubt(text):
+        print(f"warning: {args.image_ids} {doubt}: {args.text}.", file=sys.stderr)
     outputs = []
     for named in args.output:
         name, equals, path = named.partition("=")

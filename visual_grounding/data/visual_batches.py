@@ -65,14 +65,22 @@ class FoundImages:
         finder: what finds them; copied into each worker.
         line_of: the text of an item, as the finder reads it; items have their dataset index as `sample["id"]`.
         excluded: (S,) for each item the row that it must not get, −1 for none.
+        count: N, the best of those that are found; None for all.
     """
 
     changes = True
 
-    def __init__(self, finder: Finder, line_of: Callable[[Any], str], excluded: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        finder: Finder,
+        line_of: Callable[[Any], str],
+        excluded: np.ndarray | None = None,
+        count: int | None = None,
+    ) -> None:
         self.finder = finder
         self.line_of = line_of
         self.excluded = excluded
+        self.count = count
 
     def rows(self, places: np.ndarray, samples: list[Any], epoch: int) -> np.ndarray:
         """What is found for the items of the batch, in the order of `places`.
@@ -83,7 +91,7 @@ class FoundImages:
         """
         lines = {int(sample["id"]): self.line_of(sample) for sample in samples}
         excluded = None if self.excluded is None else self.excluded[places]
-        return self.finder.find([lines[place] for place in places.tolist()], excluded).ids
+        return self.finder.find([lines[place] for place in places.tolist()], excluded).ids[:, : self.count]
 
 
 class VisualContextDataset(CompleteBatches):

@@ -14,7 +14,7 @@ import logging
 import os
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Iterable, Optional, Sequence
 
 import numpy as np
 import torch
@@ -28,8 +28,9 @@ from ..errors import InputError
 from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
 from ..retrieval.finder import Finder
-from ..retrieval.image_ids import ImageIds
-from ..shares import share
+from ..retrieval.image_ids import NO_IMAGE, ImageIds
+from ..shares import percent, share
+from ..text.resemblance import UNLIKE
 from .complete_batches import CompleteBatches
 from .image_memory import ImageMemory, restored_checkpoint, task_state_of
 from .image_order import IMAGE_ORDERS, arrange_images, keep_own_images
@@ -145,6 +146,7 @@ class VisualContext:
         text: str,
         epoch: int = 1,
         parts: Optional[Sequence[tuple[int, int]]] = None,
+        written: Optional[Callable[[int], Iterable[str]]] = None,
     ) -> CompleteBatches:
         """A dataset with the images that the tables in `--image-ids DIR/<split>` name; without images, as it is.
 
@@ -154,6 +156,7 @@ class VisualContext:
             text: what the sentences are, for messages.
             epoch: which of several folders is meant: as the text, the training set may come in several, one an epoch.
             parts: where a split has several (train, train1 …), the sentences of each, and how often they are repeated.
+            written: a sentence's number in the dataset -> what its images may have been found for: source and target.
 
         Raises:
             InputError: a table is missing or broken, has another number of sentences or too few images for each, or
@@ -167,9 +170,14 @@ class VisualContext:
         root = roots[(epoch - 1) % len(roots)] if split == self.cfg.train_subset else roots[0]
         folders = [os.path.join(root, split + (str(part) if part else "")) for part in range(len(parts))]
         ids, tables = load_image_ids(folders, self.cfg.images_per_sentence, [times for _, times in parts])
-        for number, (table, (sentences, _)) in enumerate(zip(tables, parts)):
+        first = 0
+        for number, (table, (sentences, times)) in enumerate(zip(tables, parts)):
+            named = text.replace(split, split + (str(number) if number else ""), 1)
             table.check_against(self.store)
-            table.check_lines(sentences, text.replace(split, split + (str(number) if number else ""), 1))
+            table.check_lines(sentences, named)
+            if written is not None:
+                self._warn_of_other_text(table, named, written, first)
+            first += sentences * times
         order = str(self.cfg.image_order)
         given, ids = ids, arrange_images(ids, order, self.cfg.image_seed)
         kept = int(keep_own_images(given, ids).sum()) if order == "shuffled" else 0
@@ -182,6 +190,17 @@ class VisualContext:
         if blind and order != "blank":
             self.warn_once(f"{share(blind, len(ids), f'sentences of {text}')} have no image: text alone must do.")
         return VisualContextDataset(dataset, self.store, TabledImages(ids))
+
+    def _warn_of_other_text(
+        self, table: ImageIds, text: str, written: Callable[[int], Iterable[str]], first: int
+    ) -> None:
+        alike = table.resemblance(lambda line: written(first + line))
+        if alike is not None and alike < UNLIKE:
+            self.warn_once(
+                f"the images in {table.folder} were found for another text than {text}, of as many lines: on a sample "
+                f"they are {percent(alike)} alike. If they are the same sentences in a third language, all is well; "
+                "else make the table for this text, with: visual-grounding retrieve … --text FILE --out DIR"
+            )
 
     def add_rows(self, dataset: FairseqDataset, rows: np.ndarray, split: str) -> CompleteBatches:
         """A dataset with images that the task knows by itself; pictures in training are framed anew every epoch.
@@ -213,8 +232,9 @@ class VisualContext:
             excluded: (S,) for each item the row that it must not get, −1 for none.
 
         Raises:
-            InputError: the finder finds images of another collection, or computes on a GPU in the data loader's
-                workers, which are forked: CUDA doesn't work there.
+            InputError: the finder finds images of another collection, or fewer than `--images-per-sentence`, or
+                computes on a GPU in the data loader's workers, which are forked: CUDA doesn't work there. Or images
+                should be shuffled, which tables alone can be.
         """
         self._check_restored(split)
         if self.store is None:
@@ -226,7 +246,18 @@ class VisualContext:
                 f"images are found while batches are made, by a finder on {finder.device}; the {workers} processes of "
                 "--num-workers that make them can't use it. Let it compute on the cpu, or give --num-workers 0."
             )
-        return VisualContextDataset(dataset, self.store, FoundImages(finder, line_of, excluded))
+        order, count = getattr(self.cfg, "image_order", "congruent"), getattr(self.cfg, "images_per_sentence", 0)
+        if order == "shuffled":
+            raise InputError(
+                "--image-order shuffled gives sentences each other's images by a table of image ids, but images are "
+                "found while batches are made. Give --image-order congruent or blank."
+            )
+        if order == "blank":
+            return VisualContextDataset(dataset, self.store, TabledImages(np.full((len(dataset), 1), NO_IMAGE)))
+        if count > finder.images_per_sentence:
+            raise InputError(f"--images-per-sentence is {count}, but the finder finds {finder.images_per_sentence}.")
+        found = FoundImages(finder, line_of, excluded, count or finder.images_per_sentence)
+        return VisualContextDataset(dataset, self.store, found)
 
     def _check_restored(self, split: str) -> None:
         """Compare features with those of the checkpoint that training goes on from, which fairseq's trainer doesn't.

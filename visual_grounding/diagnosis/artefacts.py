@@ -12,7 +12,7 @@ from ..errors import InputError
 from ..features.store import FeatureStore
 from ..images.sources import ImageSource, UnreadableImage, read_image
 from ..storage.artefact import META, PARTIAL
-from ..storage.lines import read_lines, sha256_of_lines
+from ..storage.lines import read_lines
 from ..storage.unfinished import Unfinished
 from .columns import check_columns
 from .findings import Finding, note, ok, wrong
@@ -229,11 +229,8 @@ def _check_table(ids: "ImageIds", text: Path | None, parts: Parts) -> Iterator[F
     if parts.text is not None and text is not None:
         try:
             ids.check_lines(len(parts.text), str(text))
-            if ids.text_sha256 not in (None, sha256_of_lines(parts.text)):
-                yield note(
-                    f"{ids.folder} was made for another text than {text}, of as many lines. If that is the same text "
-                    "written differently (tokenised, cut in pieces), all is well."
-                )
+            if doubt := ids.doubt(parts.text):
+                yield note(f"{ids.folder} {doubt}: {text}.")
         except InputError as error:
             fits = False
             yield wrong(str(error))

@@ -80,7 +80,8 @@ def import_features(
                 ) from error
             progress.update(shard.stop - shard.start)
     made = {"arrays": plan["arrays"][:ARRAYS_DIGITS]} if made_by is None else {"made_by": made_by}
-    return writer.publish(signature("import", images=len(source.keys), normalise=normalise, **made))
+    named = {name.removesuffix("_sha256"): digest[:8] for name, digest in columns.digests().items()}
+    return writer.publish(signature("import", images=len(source.keys), normalise=normalise, **made, **named))
 
 
 def _check_choices(normalise: str, box_format: str, made_by: str | None) -> None:

@@ -25,6 +25,7 @@ from ..storage.lines import sha256_of_lines
 from ..storage.ranks import this_rank
 from ..storage.shards import ShardedArtefact
 from ..storage.signature import signature
+from ..text.resemblance import places, sketch
 from .exclusion import Collection, rows_to_exclude
 from .image_ids import IMAGE_IDS, NO_IMAGE, ImageIds
 
@@ -135,16 +136,21 @@ class Finder(ABC):
 
         Raises:
             InputError: as `check_lines`, or rows are excluded, but this method can't do that.
-            ValueError: the method returns rows that the collection doesn't have, or not N for each line.
+            ValueError: the method returns rows that the collection doesn't have, or not N for each line, or one that is
+                excluded, or scores that a table can't hold.
         """
         self.check_excludes(excluded is not None)
         lines = list(lines)
         self.check_lines(lines)
         empty = self.are_empty(lines)
         ids, scores, counts = self.search(lines, empty, excluded)
-        ids, scores = ids.astype(np.int32), scores.astype(np.float32)
         self._check_found(ids, scores, len(lines))
+        ids, scores = ids.astype(np.int32), scores.astype(np.float32)
         ids[empty], scores[empty] = NO_IMAGE, 0
+        if not (np.abs(scores) <= np.finfo(np.float16).max).all():  # NaN isn't, either
+            raise ValueError(f"{self.method} should give scores within float16, but gave {np.abs(scores).max()}")
+        if excluded is not None and (ids == np.where(excluded < 0, NO_IMAGE - 1, excluded)[:, None]).any():
+            raise ValueError(f"{self.method} should leave out the row that is excluded for a line, but found it")
         return Found(ids, scores, {"empty": int(empty.sum()), **counts})
 
     def _check_found(self, ids: np.ndarray, scores: np.ndarray, lines: int) -> None:
@@ -157,6 +163,8 @@ class Finder(ABC):
         if ids.size and not (ids.min() >= NO_IMAGE and ids.max() < len(self.collection)):
             worst = int(ids.max()) if ids.max() >= len(self.collection) else int(ids.min())
             raise ValueError(f"{self.method} should find rows −1..{len(self.collection) - 1}, but found {worst}")
+        if not np.issubdtype(ids.dtype, np.integer):
+            raise ValueError(f"{self.method} should find rows as whole numbers, but found {ids.dtype}")
 
     def check_lines(self, lines: list[str]) -> None:  # noqa: B027 - a method may take any
         """Refuse lines, if there is something to refuse, before anything is written.
@@ -173,7 +181,7 @@ class Finder(ABC):
         """
         return np.array([not line.strip() for line in lines], dtype=bool)
 
-    def prepare(self) -> None:  # noqa: B027 - a method may have nothing to prepare
+    def make_shared(self) -> None:  # noqa: B027 - a method may have nothing to prepare
         """Make now what copies in other processes should share, instead of when it is needed.
 
         Raises:
@@ -277,7 +285,7 @@ def open_finder(words: str | Sequence[str], device: str | None = None) -> Finder
     if device is not None and getattr(args, "device", device) is None:
         args.device = device
     finder = chosen.from_arguments(args)
-    finder.prepare()
+    finder.make_shared()
     return finder
 
 
@@ -357,6 +365,7 @@ def write_image_ids(
             "images_per_sentence": count,
             "keys_sha256": collection.keys_sha256,
             "text_sha256": digests["text_sha256"],
+            "text_sketches": _sketches(lines if finder.reads == "text" else text or []),
             "counts": counts,
             **conclusion.measured,
             "signature": signature(
@@ -365,6 +374,11 @@ def write_image_ids(
         }
     )
     return ImageIds(out).counts
+
+
+def _sketches(lines: list[str]) -> list[str]:
+    """What tells later whether another text is the one that images were found for."""
+    return [sketch(lines[place]) for place in places(len(lines))]
 
 
 def _sum_of_counts(finder: Finder, artefact: ShardedArtefact) -> dict[str, int]:

@@ -4,11 +4,15 @@ The table that every way of finding images writes and every model reads.
 """
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..errors import InputError
 from ..features.store import FeatureStore
+from ..shares import percent
 from ..storage.artefact import open_array, read_meta
+from ..storage.lines import sha256_of_lines
+from ..text.resemblance import UNLIKE, places, resemblance
 
 IMAGE_IDS = "image-ids"
 NO_IMAGE = -1
@@ -43,12 +47,41 @@ class ImageIds:
         )
         recall = meta.get("recall")
         self.recall: float | None = float(recall) if isinstance(recall, int | float) else None
+        sketches = meta.get("text_sketches")  # version 0.1.0 wrote none
+        self._sketches = [str(each) for each in sketches] if isinstance(sketches, list) else []
         shape = (meta["sentences"], meta["images_per_sentence"])
         self.ids = open_array(self.folder / "ids.npy", shape, "int32")
         self.scores = open_array(self.folder / "scores.npy", shape, "float16")
 
     def __len__(self) -> int:
         return self.ids.shape[0]
+
+    def resemblance(self, candidates: Callable[[int], Iterable[str]]) -> float | None:
+        """How much a text of as many lines resembles the one that images were found for, 0..1, told from a few lines.
+
+        Args:
+            candidates: a line's number -> what might be that line, such as source and target.
+
+        Returns:
+            None where the table doesn't say what its text was like.
+        """
+        numbers = places(len(self))
+        return resemblance(self._sketches[: len(numbers)], lambda place: candidates(numbers[place]))
+
+    def doubt(self, text: list[str]) -> str | None:
+        """What there is to say where images may have been found for another text; None where all is well.
+
+        Args:
+            text: as many lines.
+        """
+        if self.text_sha256 in (None, sha256_of_lines(text)):
+            return None
+        alike = self.resemblance(lambda line: [text[line]])
+        if alike is None:
+            return "was made for another text of as many lines, or for this one written differently"
+        if alike < UNLIKE:
+            return f"was made for another text of as many lines: on a sample they are {percent(alike)} alike"
+        return None
 
     def check_against(self, store: FeatureStore) -> None:
         """Refuse ids that were made from another collection than `store`.

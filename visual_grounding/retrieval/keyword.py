@@ -119,7 +119,7 @@ class KeywordFinder(Finder):
                 ) from error
         return self._table
 
-    def prepare(self) -> None:
+    def make_shared(self) -> None:
         """Make the lookup table.
 
         Raises:

@@ -18,6 +18,8 @@ from .._version import __version__
 
 # What a signature says beside how the features were made: how many there are, and who wrote the line.
 _NOT_MAKING = ("images", "version")
+# What numbers in a store's columns mean. A store may have such columns or not, whatever made its features.
+_OF_COLUMNS = ("label_names", "attribute_names")
 
 
 def signature(stage: str, **choices: object) -> str:
@@ -46,6 +48,8 @@ def making(signed: str, apart_from: Sequence[str] = ()) -> str:
 def made_alike(signed: str, other: str, apart_from: Sequence[str] = ()) -> bool:
     """Whether two signatures say that features were made in the same way; the images may be others.
 
+    Where both have labels, the same numbers must mean the same; one of them may have none.
+
     Args:
         signed, other: the signatures.
         apart_from: fields that may differ, too.
@@ -54,5 +58,8 @@ def made_alike(signed: str, other: str, apart_from: Sequence[str] = ()) -> bool:
     True
     >>> made_alike("extract|images:80|pool:mean|version:0.1.0", "extract|images:80|pool:max|version:0.1.0")
     False
+    >>> made_alike("import|images:8|made_by:net|version:1", "import|images:8|made_by:net|label_names:3f|version:1")
+    True
     """
+    apart_from = [*apart_from, *(name for name in _OF_COLUMNS if not (f"|{name}:" in signed and f"|{name}:" in other))]
     return making(signed, apart_from) == making(other, apart_from)

@@ -9,7 +9,7 @@ and prints them (`data/interactive_images.py`).
 
 import shlex
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from fairseq.data import ConcatDataset, Dictionary
 from fairseq.tasks import register_task
@@ -18,6 +18,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from ..data.interactive_images import InteractiveImages, InteractiveImagesConfig, finder_words
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..errors import InputError
+from ..text.pieces import join_pieces
 
 
 @dataclass
@@ -90,7 +91,17 @@ class GroundedTranslationTask(TranslationTask):
             ) from error
         dataset = self.datasets[split]
         text = f"{split}.{self.cfg.source_lang}-{self.cfg.target_lang}"
-        self.datasets[split] = self.images.add(dataset, split, text, epoch, _parts(dataset))
+        self.datasets[split] = self.images.add(dataset, split, text, epoch, _parts(dataset), self._written(dataset))
+
+    def _written(self, dataset: Any) -> Callable[[int], list[str]]:
+        """A sentence's number -> source and target as words, as well as the dictionaries know them."""
+        sides = [(dataset.src, self.source_dictionary), (dataset.tgt, self.target_dictionary)]
+        sides = [(tokens, dictionary) for tokens, dictionary in sides if tokens is not None]
+
+        def written(number: int) -> list[str]:
+            return [join_pieces(dictionary.string(tokens[number], unk_string=" ")) for tokens, dictionary in sides]
+
+        return written
 
     def get_interactive_tokens_and_lengths(self, lines: list[str], encode_fn: Any) -> tuple[list, list]:
         """As fairseq's; the lines themselves are kept for the finder, which needs words, not pieces."""
