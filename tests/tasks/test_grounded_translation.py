@@ -97,7 +97,6 @@ def test_training_set_in_two_parts_needs_a_table_for_each(two_parts):
         task.load_dataset("train", combine=True)
 
 
-@pytest.mark.parametrize("times", [0, -2])
 def find(folder: Path, out: Path, text: list[str]) -> None:
     """A table of images that were found for a text."""
     store = FeatureStore(folder / "store")
@@ -131,6 +130,7 @@ def test_part_of_a_training_set_with_images_of_another_text_is_noticed(two_parts
         assert re.findall(r"found for another text than (\w+)\.en-de", caplog.text) == said
 
 
+@pytest.mark.parametrize("times", [0, -2])
 def test_training_set_that_is_taken_less_than_once_is_refused(tiny_translation, times):
     with pytest.raises(InputError, match=f"--upsample-primary should be at least 1, but is {times}"):
         make_task(tiny_translation, upsample_primary=times)
