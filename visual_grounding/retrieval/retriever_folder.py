@@ -58,7 +58,8 @@ def read_description(folder: Path) -> Description:
     if older.exists() and not folder.exists():
         raise InputError(
             f"{folder} should hold a {RETRIEVER}, but an export was killed while it replaced the older one, which is "
-            f"{older} now. Export again, or take the older one back with: mv {older} {_beside(folder, '')}"
+            f"{older} now. Take that back with: mv {older} {_beside(folder, '')} "
+            f"or export again with: visual-grounding export … --out {folder}"
         )
     try:
         said = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
@@ -146,8 +147,7 @@ def write_retriever(
 
 def _beside(folder: Path, suffix: str) -> Path:
     """A name beside a folder, or beside that which it is a link to."""
-    place = Path(os.path.realpath(folder))
-    return place.with_name(place.name + suffix)
+    return Path(os.path.realpath(folder) + suffix)
 
 
 def _restore(place: Path, older: Path) -> None:
