@@ -27,7 +27,7 @@ def run_examples(module: ModuleType) -> doctest.TestResults:
 
 
 def test_files_with_examples_are_found() -> None:
-    assert len(examples()) > 25 and examples()["visual_grounding.storage.signature"] == 4
+    assert len(examples()) > 25 and examples()["visual_grounding.storage.signature"] >= 4
 
 
 @pytest.mark.parametrize("name", examples())
