@@ -114,7 +114,8 @@ def test_verbs_work_one_after_the_other_and_warn_with_counts(tmp_path, capsys):
     status, out, error = run(capsys, "retrieve", *flags, "--out", tmp_path / "paired")
     assert status == 0 and "3 sentences, 1 images each" in out
     assert error == (
-        "warning: 2 of 3 sentences (66.7 %) have no image; 1 of them have a key that the store doesn't have.\n"
+        "warning: 2 of 3 sentences (66.7 %) have no image; 1 of them have a key that the store doesn't have, such as "
+        "'image9.jpg' in line 3; the store's are like 'image0.jpg'.\n"
     )
     status, _, error = run(capsys, "retrieve", *flags, "--strict", "--out", tmp_path / "strict")
     assert status == 2 and "1 of 3 aren't, the first 'image9.jpg' in line 3" in error
