@@ -135,7 +135,7 @@ def test_task_warns_once_with_the_number_of_captions_that_are_cut(task, config, 
     [
         ({"image_features": None}, "--task image_text_matching needs a data folder and --image-features DIR"),
         ({"text_encoder": "no/such/folder"}, "text encoder 'no/such/folder' should be `sru`, `bag`, a folder"),
-        ({"data": "/nowhere"}, "/nowhere should hold dict.txt. Make it with: visual-grounding prepare"),
+        ({"data": "/nowhere"}, "/nowhere should hold dict.txt, which is written last"),
     ],
 )
 def test_task_refuses_flags_that_lead_nowhere(config, changes, message, monkeypatch):
@@ -153,3 +153,12 @@ def test_model_refuses_to_freeze_words_that_are_learned(task):
     flags = VisualSemanticEmbeddingConfig(text_encoder="bag", text_encoder_freeze=True)
     with pytest.raises(InputError, match="--text-encoder-freeze needs a pretrained --text-encoder, but it is 'bag'"):
         VisualSemanticEmbeddingModel.build_model(flags, task)
+
+
+@pytest.mark.parametrize("text_encoder", ["bag", "sru", "no/such/folder"])
+def test_task_refuses_captions_that_a_killed_prepare_left(config, tmp_path, text_encoder):
+    """They may be of two runs, whether the encoder has words of its own or takes those of dict.txt."""
+    (tmp_path / "dict.txt").unlink()
+    left = f"{tmp_path} should hold dict.txt, .* unfinished, .*: visual-grounding prepare captions … --out {tmp_path}"
+    with pytest.raises(InputError, match=left):
+        ImageTextMatchingTask.setup_task(ImageTextMatchingConfig(**{**vars(config), "text_encoder": text_encoder}))
