@@ -9,7 +9,7 @@ from typing import Any
 class FlagParser(argparse.ArgumentParser):
     """argparse's parser without abbreviations, which says of an unknown flag which ones are close to it.
 
-    With abbreviations `--n 3` would be `--nprobe 3`, since argparse knows nothing of `-n` there.
+    With abbreviations, `-n` given with two dashes would be `--nprobe`.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -32,8 +32,8 @@ class FlagParser(argparse.ArgumentParser):
 def close_flags(word: str, flags: Sequence[str]) -> list[str]:
     """Flags that may be meant by a word: those that begin with it, and those that are spelled nearly so.
 
-    >>> close_flags("--n", ["-n", "--nprobe", "--out"]), close_flags("--exclud=F", ["--exclude-paired", "--text"])
-    (['--nprobe', '-n'], ['--exclude-paired'])
+    >>> close_flags("--text=F", ["--text-encoder", "--out"]), close_flags("-text", ["--text"])
+    (['--text-encoder'], ['--text'])
     >>> close_flags("3", ["-3"])
     []
     """
