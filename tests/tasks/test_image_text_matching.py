@@ -26,6 +26,7 @@ from visual_grounding.models.visual_semantic_embedding import (
 from visual_grounding.retrieval.recall import recall_summary
 from visual_grounding.storage.checkpoints import load_checkpoint
 from visual_grounding.tasks.image_text_matching import ImageTextMatchingConfig, ImageTextMatchingTask
+from visual_grounding.text.words import Vocabulary, digest_of_symbols
 
 
 @pytest.fixture
@@ -172,7 +173,7 @@ def clean_fairseq() -> Iterator[None]:
     vars(checkpoint_utils.save_checkpoint).pop("best", None)
 
 
-def train(config: ImageTextMatchingConfig, save_dir: Path, max_update: int) -> None:
+def train(config: ImageTextMatchingConfig, save_dir: Path, max_update: int, *more: object) -> None:
     """`fairseq-train`, in this process; the training set has six batches."""
     vars(checkpoint_utils.save_checkpoint).pop("best", None)
     split = Path(config.data) / "train.tsv"
@@ -183,7 +184,7 @@ def train(config: ImageTextMatchingConfig, save_dir: Path, max_update: int) -> N
         8, "--text-embed-size", 4, "--batch-size", 4, "--optimizer", "adam", "--lr", 0.05, "--cpu", "--seed", 1,
         "--num-workers", 0, "--no-epoch-checkpoints", "--no-progress-bar", "--log-format", "simple", "--max-update",
         max_update, "--save-dir", save_dir, "--best-checkpoint-metric", "recall_sum",
-        "--maximize-best-checkpoint-metric",
+        "--maximize-best-checkpoint-metric", *more,
     ]  # fmt: skip
     parser = options.get_training_parser()
     arguments = options.parse_args_and_arch(parser, input_args=[str(flag) for flag in flags])
@@ -244,3 +245,21 @@ def test_task_refuses_captions_that_a_killed_prepare_left(config, tmp_path, text
     left = f"{tmp_path} should hold dict.txt, .* unfinished, .*: visual-grounding prepare captions … --out {tmp_path}"
     with pytest.raises(InputError, match=left):
         ImageTextMatchingTask.setup_task(ImageTextMatchingConfig(**{**vars(config), "text_encoder": text_encoder}))
+
+
+def test_training_refuses_the_same_words_in_another_order(config, tmp_path, clean_fairseq):
+    train(config, tmp_path / "first", 1)
+    path = tmp_path / "first/checkpoint_last.pt"
+    words = Path(config.data) / "dict.txt"
+    learned = digest_of_symbols(Vocabulary.load(words).symbols)
+    state = load_checkpoint(path)["task_state"]
+    assert (state["dictionaries"], state["images_per_sentence"]) == ({"text": learned}, 1)
+    words.write_text("".join(sorted(words.read_text().splitlines(True), reverse=True)))
+    message = f"{words} should have the words that the checkpoint was trained with, .* of theirs {learned}"
+    with pytest.raises(InputError, match=message):
+        train(config, tmp_path / "first", 2)
+    with pytest.raises(InputError, match=message):
+        train(config, tmp_path / "second", 2, "--finetune-from-model", path)
+    with pytest.raises(InputError, match=message):
+        checkpoint_utils.load_model_ensemble_and_task([str(path)])  # as fairseq-validate
+    assert list((tmp_path / "second").iterdir()) == []

@@ -109,6 +109,7 @@ class ImageTextMatchingTask(ValidationScores):
             )
         if cfg.text_encoder in WORD_ENCODERS:
             self.vocabulary = Vocabulary.load(dictionary)
+            self.images.remember_words("text", dictionary, self.vocabulary.symbols)
             self.tokenizer: Any = WordTokenizer(self.vocabulary)
         else:
             self.tokenizer = PretrainedTokenizer(cfg.text_encoder)
