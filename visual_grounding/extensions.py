@@ -1,6 +1,7 @@
 """Parts from outside this package: a finder, a backbone or a retriever of somebody else's, by name.
 
-A name is `package.module:Name`, or one that an installed package offers as an entry point:
+A name is `package.module:Name` (`module:Name` where the file lies in no package), or one that an installed package
+offers as an entry point:
 
     [project.entry-points."visual_grounding.finders"]
     nearest_colour = "my_package.colours:ColourFinder"
@@ -24,10 +25,13 @@ def offered(group: str) -> list[str]:
 
 
 def is_extension(name: str, group: str) -> bool:
-    """Whether a name is meant for `load_extension`: `package.module:Name`, or offered by an installed package."""
+    """Whether a name is meant for `load_extension`: `package.module:Name`, or offered by an installed package.
+
+    A backbone's module has to be in a package: what a bare word before a colon names is a library, as in `timm:NAME`.
+    """
     module, colon, attribute = name.partition(":")
     spelled = bool(colon) and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
-    return (spelled and "." in module) or name in offered(group)
+    return (spelled and ("." in module or group != "backbones")) or name in offered(group)
 
 
 def load_extension(name: str, group: str, wanted: str) -> Any:

@@ -1,11 +1,14 @@
 """The report: one page that needs no other file, and a picture of it."""
 
+import os
 import re
 import tracemalloc
 
 import numpy as np
 import pytest
 from conftest import run_command, write_image_ids, write_store
+from faults.steps import killed_at_each_step
+from matplotlib.figure import Figure
 from PIL import Image
 from small_retriever import make_retriever, make_sentences, retrieve_dense
 
@@ -204,3 +207,24 @@ def test_report_of_sentences_without_images_misses_none(sheet, tmp_path, capsys)
     flags = [str(tmp_path / "none") if word == str(tmp_path / "ids") else word for word in sheet]
     assert main([*flags, "--images", str(tmp_path / "other")]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_killed_at_any_step_a_page_is_of_the_run_that_drew_its_picture(tmp_path):
+    def write(title: str) -> None:
+        write_report(tmp_path, title, [ReportSection("rows", [ReportRow(title)])], texts={"more": title})
+
+    def contents() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    whole = {}
+    for title in ("new", "old"):
+        write(title)
+        whole[title] = contents()
+    assert set(whole["new"]) == {"report.html", "report.png", "more"} and whole["new"] != whole["old"]
+    left = []
+    for _ in killed_at_each_step(lambda: write("new"), (Figure, "savefig"), (os, "unlink"), (os, "replace")):
+        found = contents()
+        left.append(next((title for title in whole if found == whole[title]), "no page"))
+        assert left[-1] != "no page" or "report.html" not in found
+        write("old")
+    assert left[:2] == ["old", "old"] and set(left) == {"old", "no page", "new"}

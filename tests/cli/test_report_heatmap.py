@@ -1,11 +1,13 @@
 """`report heatmap`: a planted thing is found where it is, in the page, the PNG, the JSON and the pointing game."""
 
 import json
+import os
 
 import numpy as np
 import pytest
 import torch
 from conftest import write_image_ids, write_store
+from faults.steps import killed_at_each_step
 from PIL import Image
 
 from visual_grounding.cli.main import main
@@ -96,6 +98,24 @@ def test_best_image_of_each_line(world):
     write_image_ids(world / "ids", ids, sha256_of_file(world / "store/keys.txt"))
     assert run(world, "--text", world / "text", "--image-ids", world / "ids") == 0
     assert [(shown["key"], shown["text"]) for shown in result(world)["maps"]] == [("b.png", "dog"), ("a.png", "ball")]
+
+
+def test_killed_at_any_step_a_page_shows_the_maps_of_its_json(world):
+    def show(text):
+        assert run(world, "--pair", "a.png", text) == 0
+
+    def shown():
+        return [name for name in ("dog", "ball") if f"<div class=source>{name}<" in page.read_text()]
+
+    page = world / "out/report.html"
+    show("dog")
+    with_page = []
+    for _ in killed_at_each_step(lambda: show("ball"), (os, "unlink"), (os, "replace")):
+        if page.exists():
+            with_page.append(shown())
+            assert with_page[-1] == [each["text"] for each in result(world)["maps"]]
+        show("dog")
+    assert ["dog"] in with_page and ["ball"] in with_page
 
 
 BOXES = """image\tx1\ty1\tx2\ty2\tphrase

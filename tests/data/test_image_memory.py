@@ -18,6 +18,7 @@ from visual_grounding.data.visual_context import VisualContext, VisualContextCon
 from visual_grounding.features.backbones import Preprocessing
 from visual_grounding.features.pixels import PixelSource
 from visual_grounding.images.sources import open_images
+from visual_grounding.text.words import digest_of_symbols
 
 OWN = "extract|images:4|backbone:resnet50|pool:mean|version:0.2.0"
 OTHER_PHOTOS = "extract|images:9|backbone:resnet50|pool:mean|version:0.1.0"
@@ -157,3 +158,44 @@ def test_restored_checkpoint_is_the_one_that_fairseq_takes(tmp_path):
     assert restored_checkpoint(cfg) == str(part)
     torch.save({"model": {}}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     assert task_state_of(str(tmp_path / "old.pt")) == {}
+
+
+WORDS, PERMUTED = (digest_of_symbols(words) for words in ("abc", "acb"))
+
+
+def test_dictionary_is_remembered_and_the_same_words_in_another_order_are_refused(tmp_path, caplog):
+    task, images = make_task(tmp_path / "store")
+    images.remember_words("source", "bin/dict.en.txt", "abc")
+    assert task.state_dict()["dictionaries"] == {"source": WORDS}
+    task.load_state_dict({"image_features": OWN})  # of before
+    task.load_state_dict({"image_features": OWN, "dictionaries": "damaged"})
+    task.load_state_dict({"image_features": OWN, "dictionaries": {"source": WORDS, "target": PERMUTED}})
+    with pytest.raises(InputError, match=rf"bin/dict.en.txt should have .* is {WORDS}, of theirs {PERMUTED}\. A word"):
+        task.load_state_dict({"image_features": OWN, "dictionaries": {"source": PERMUTED}})  # the fourth of an ensemble
+    assert task.state_dict()["dictionaries"] == {"source": WORDS} and not caplog.text
+
+
+@pytest.mark.parametrize("images", [True, False])
+@pytest.mark.parametrize("flag", ["restore_file", "continue_once", "finetune_from_model"])
+def test_training_that_goes_on_with_words_in_another_order_is_refused(tmp_path, flag, images):
+    """`--image-features-unchecked` is about features alone."""
+    state = {"image_features": OWN, "dictionaries": {"source": PERMUTED}}
+    flags = {flag: str(checkpoint(tmp_path / "some.pt", state)), "image_features_unchecked": True}
+    _, context = make_task(tmp_path / "store", OWN if images else None, **flags)
+    context.remember_words("source", "dict.en.txt", "abc")
+    with pytest.raises(InputError, match=rf"dict.en.txt should have the words .*, of theirs {PERMUTED}\."):
+        context.add_rows(text_dataset(), np.zeros((11, 1), int), "train")
+
+
+def test_number_of_images_is_that_of_the_training_set_and_a_run_without_images_keeps_it(tmp_path):
+    task, images = make_task(tmp_path / "store")
+    images.add_rows(text_dataset(), np.zeros((11, 3), int), "valid")
+    assert "images_per_sentence" not in task.state_dict()
+    images.add_rows(text_dataset(), np.zeros((11, 2), int), "train")
+    assert task.state_dict()["images_per_sentence"] == 2
+    task.load_state_dict({"image_features": OWN, "images_per_sentence": 5})
+    assert task.state_dict()["images_per_sentence"] == 2 and images.trained_with == [5]
+    blind, _ = make_task(tmp_path / "nothing", None)
+    for count in (4, 4, 1):
+        blind.load_state_dict({"image_features": OWN, "images_per_sentence": count})
+    assert blind.state_dict() == {"image_features": OWN, "images_per_sentence": 4}

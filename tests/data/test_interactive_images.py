@@ -46,7 +46,9 @@ def flags(world: Path, **given: object) -> Namespace:
 
 def open_images(world: Path, **given: object) -> InteractiveImages:
     cfg = flags(world, **given)
-    return InteractiveImages(finder_words(cfg), FeatureStore(cfg.image_features), cfg.images_per_sentence)
+    return InteractiveImages(
+        finder_words(cfg), FeatureStore(cfg.image_features), cfg.images_per_sentence, bool(cfg.retriever)
+    )
 
 
 DENSE = {"retriever": "{}/retriever", "image_index": "{}/index"}
@@ -68,6 +70,38 @@ def test_retriever_and_index_find_the_nearest_images(world, count):
     best = (Retriever.load(world / "retriever").encode_text(["w1 w2", "w7"]) @ embeddings.T).topk(count or 8)
     assert ids[[0, 2]].tolist() == best.indices.tolist() and (ids[1] == -1).all() and not scores[1].any()
     np.testing.assert_allclose(scores[[0, 2]], best.values, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [3, 11])
+def test_as_many_images_are_found_as_the_checkpoint_had_in_training(world, caplog, count):
+    images = open_images(world, **DENSE)
+    for _ in range(2):
+        images.follow([count])
+    ids, _ = images.find(["w1 w2"])
+    assert ids.tolist() == open_images(world, **DENSE, images_per_sentence=count).find(["w1 w2"])[0].tolist()
+    assert ids.shape == (1, count) and images.words[-2:] == ["-n", str(count)] and not caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "counts", "said"),
+    [
+        ({**DENSE, "images_per_sentence": 2}, [3], ["with 3 images a sentence, but for what is typed 2 are found."]),
+        ({**DENSE}, [8, 3], ["with 3 images a sentence, but for what is typed 8 are found."]),
+        ({**DENSE}, [], []),
+        ({**KEYWORD}, [3], []),
+        ({**KEYWORD}, [2, 5], ["with 2 images", "Give --images-per-sentence 5, and -n 5 in --image-finder where"]),
+    ],
+)  # fmt: skip
+def test_number_of_images_that_is_given_stays_with_a_warning_where_training_had_another(
+    world, caplog, given, counts, said
+):
+    images = open_images(world, **given)
+    before = images.images_per_sentence
+    for _ in range(2):
+        images.follow(counts)
+    assert images.find(["w1 w2"])[0].shape == (1, before)
+    messages = [record.getMessage() for record in caplog.records if "trained with" in record.getMessage()]
+    assert len(messages) == len(said) and all(part in message for part, message in zip(said, messages))
 
 
 def test_any_finder_serves_and_the_best_of_its_images_are_taken(world):

@@ -221,3 +221,22 @@ def test_training_on_from_a_checkpoint_of_another_making_is_refused_however_imag
     message = rf"that the checkpoint was trained on, but.*: {store.signature} ≠ import\|images:20\|arrays:0123abcd"
     with pytest.raises(InputError, match=message):
         add_images("train")
+
+
+def test_checkpoint_that_had_another_number_of_images_in_training_warns_once(store, tmp_path, caplog):
+    write_image_ids(tmp_path / "ids/test", np.ones((11, 3), int), store.keys_sha256)
+
+    def said(learned: list[int], **flags: object) -> list[str]:
+        caplog.clear()
+        images = context(tmp_path, **flags)
+        for count in learned:
+            images._memory.merge_state_dict({"image_features": store.signature, "images_per_sentence": count})
+        for _ in range(2):
+            images.add(text_dataset(), "test", "test.en-de")
+        return [record.getMessage() for record in caplog.records]
+
+    assert said([3]) == said([]) == said([2], images_per_sentence=2) == said([2], image_order="blank") == []
+    fewer, more = said([2, 8])
+    begin = f"images a sentence, but image ids in {tmp_path}/ids/test name 3. "
+    assert fewer == f"the checkpoint was trained with 2 {begin}Take the best with --images-per-sentence 2."
+    assert more == f"the checkpoint was trained with 8 {begin}More are found by: visual-grounding retrieve … -n 8"

@@ -1,6 +1,7 @@
 """Features of another network are refused by every command that loads a checkpoint, in fresh processes."""
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -45,8 +46,27 @@ def check_refused(done: subprocess.CompletedProcess) -> None:
     assert "Traceback" not in done.stderr and done.stderr.count("--image-features-unchecked") == 1
 
 
-def test_checkpoint_remembers_how_its_features_were_made(trained):
-    assert load_checkpoint(trained)["task_state"] == {"image_features": "test"}
+def test_checkpoint_remembers_its_images_and_words(trained):
+    state = load_checkpoint(trained)["task_state"]
+    assert (state["image_features"], state["images_per_sentence"]) == ("test", 2)
+    assert {name: len(digest) for name, digest in state["dictionaries"].items()} == {"source": 64, "target": 64}
+
+
+@pytest.mark.parametrize("command", ["generate", "finetune"])
+def test_same_words_in_another_order_are_refused(command, tiny_translation, trained, user_dir, train_flags, tmp_path):
+    shutil.copytree(tiny_translation / "bin", tmp_path / "bin")
+    for name in ("store", "ids"):
+        (tmp_path / name).symlink_to(tiny_translation / name)
+    path = tmp_path / "bin/dict.de.txt"
+    path.write_text("".join(sorted(path.read_text().splitlines(True))))
+    if command == "generate":
+        done = generate(tmp_path, user_dir, trained, tmp_path / "store", tmp_path / "ids")
+    else:
+        flags = train_flags(tmp_path, tmp_path / "save", "--finetune-from-model", trained)
+        done = run_command("fairseq-train", *flags)
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    learned = load_checkpoint(trained)["task_state"]["dictionaries"]["target"]
+    assert re.search(f"^error: {path} should have the words that the .* of theirs {learned}", done.stderr, re.MULTILINE)
 
 
 def test_generation_refuses_random_numbers_under_the_right_keys_unless_a_flag_takes_them(
@@ -63,6 +83,7 @@ def test_generation_takes_other_photos_by_the_same_network(tiny_translation, tra
     write_image_ids(tmp_path / "ids/test", np.arange(12)[:, None] % 9, sha256_of_file(store / "keys.txt"))
     done = generate(tiny_translation, user_dir, trained, store, tmp_path / "ids")
     assert len(hypotheses(done)) == 12 and "doesn't say" not in done.stdout + done.stderr
+    assert (done.stdout + done.stderr).count("was trained with 2 images a sentence, but image ids in") == 1
 
 
 def test_checkpoint_made_before_warns_once_and_translates_the_same(tiny_translation, trained, user_dir, tmp_path):
@@ -74,6 +95,7 @@ def test_checkpoint_made_before_warns_once_and_translates_the_same(tiny_translat
     assert (old.stdout + old.stderr).count("the checkpoint doesn't say how the image features that it was") == 1
     new = generate(tiny_translation, user_dir, f"{trained}:{trained}", tiny_translation / "store", ids)
     assert hypotheses(old) == hypotheses(new) and "doesn't say" not in new.stdout + new.stderr
+    assert "images a sentence, but" not in old.stdout + old.stderr + new.stdout + new.stderr
 
 
 @pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])

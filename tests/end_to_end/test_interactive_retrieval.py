@@ -75,7 +75,8 @@ def test_typed_sentences_get_the_images_and_translations_of_the_other_commands(
     place = {sentence: sentence + (sentence >= 4) for sentence in range(12)}  # an empty line comes fifth
     done = interact(
         tiny_translation, trained, user_dir, [*typed[:4], "", *typed[4:]], tmp_path,
-        "--retriever", found / "retriever", "--image-index", found / "index", "--images-per-sentence", 2, *batching,
+        "--retriever", found / "retriever", "--image-index", found / "index", *batching,
+        *(["--images-per-sentence", 2] if batching else []),  # the checkpoint's otherwise
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     images, hypotheses = fields(done.stdout, "I"), fields(done.stdout, "H")

@@ -50,3 +50,29 @@ def test_features_of_another_making_are_refused(tmp_path, found, apart_from, mes
     assert f"{found} ≠ {SIGNED}" in said and "as those that retriever r was trained on" in said
     assert "visual-grounding extract --backbone resnet50 --pool grid --grid 7 … --out DIR" in said
     assert refused.value.choices == ("image_features_unchecked",)
+
+
+@pytest.mark.parametrize("found", ["normalise:no|arrays:1234", "normalise:no|made_by:ResNet"])
+@pytest.mark.parametrize("learned_from", ["normalise:no|arrays:cdef", "normalise:no"])  # the latter by version 0.1.0
+def test_arrays_that_the_same_network_may_have_made_are_to_be_imported_with_its_name(tmp_path, learned_from, found):
+    store = store_signed(tmp_path / "store", f"import|images:9|{found}|version:0.2.0")
+    with pytest.raises(InputError) as refused:
+        check_making(store, f"import|images:5|{learned_from}|version:0.2.0", "retriever r")
+    said = str(refused.value)
+    assert "import both with: visual-grounding import --normalise no --made-by TEXT … --out DIR, with the same" in said
+    assert "Make them with" not in said and said.endswith("and train again (or take these as they are, unchecked).")
+
+
+@pytest.mark.parametrize(
+    ("learned_from", "found", "command"),
+    [
+        ("normalise:no|made_by:a net", "normalise:no|arrays:1234", "--normalise no --made-by 'a net' … --out DIR"),
+        ("normalise:no|made_by:a net", "normalise:no|made_by:another", "--normalise no --made-by 'a net' … --out DIR"),
+        ("normalise:l2|arrays:1234", "normalise:no|arrays:1234", "--normalise l2 … --out DIR"),
+    ],
+)
+def test_import_that_said_more_is_repeated_with_what_it_said(tmp_path, learned_from, found, command):
+    store = store_signed(tmp_path / "store", f"import|images:9|{found}|version:0.2.0")
+    with pytest.raises(InputError) as refused:
+        check_making(store, f"import|images:5|{learned_from}|version:0.2.0", "retriever r")
+    assert f"Make them with: visual-grounding import {command} (or take" in str(refused.value)

@@ -28,7 +28,6 @@ ELSEWHERE = {
     "diagnosis/environment.py": "cli/test_doctor.py",
     "diagnosis/findings.py": "diagnosis/test_artefacts.py",
     "errors.py": "cli/test_main.py",
-    "extensions.py": "test_extending.py",
     "fairseq_plugin.py": "test_registration.py",
     "features/array_files.py": "features/test_importers.py",
     "features/array_sources.py": "features/test_importers.py",

@@ -15,6 +15,7 @@ from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.index import Index
 from visual_grounding.retrieval.retriever import Retriever
+from visual_grounding.storage.checkpoints import load_checkpoint
 
 MADE = Path(__file__).parent / "0.1.0"
 TABLES = {
@@ -119,6 +120,28 @@ def test_translation_checkpoint_translates_as_before(made: Path, user_dir: str) 
     assert [line.split("\t")[::2] for line in found] == [line.split("\t")[::2] for line in expected]
     for line, before in zip(found, expected):
         assert float(line.split("\t")[1]) == pytest.approx(float(before.split("\t")[1]), abs=1e-4)
+
+
+@pytest.mark.parametrize("batches_done", [0, 1])
+def test_training_is_resumed_from_a_retriever_checkpoint(batches_done: int, made: Path, user_dir: str) -> None:
+    """At the end of an epoch, and within one, where fairseq loads the meters, too: `RetrievalMeter` is among them."""
+    state = load_checkpoint(made / "checkpoints/retriever.pt")
+    assert state["extra_state"]["train_iterator"]["epoch"] == 4  # the next
+    state["extra_state"]["train_iterator"]["iterations_in_epoch"] = batches_done
+    assert "RetrievalMeter" in {kind for _, _, kind, _ in state["extra_state"]["metrics"]["valid"]}
+    (made / "save").mkdir()
+    torch.save(state, made / "save/checkpoint_last.pt")
+    done = run_command(
+        "fairseq-train", made / "captions", "--user-dir", user_dir, "--task", "image_text_matching", "--cpu",
+        "--arch", "visual_semantic_embedding", "--criterion", "hardest_negative_triplet", "--batch-size", 16,
+        "--image-features", made / "features/mean", "--text-encoder", "bag", "--joint-size", 16,
+        "--text-embed-size", 16, "--optimizer", "adam", "--lr", 0.01, "--max-epoch", 4, "--seed", 1, "--num-workers", 0,
+        "--no-progress-bar", "--log-format", "simple", "--no-epoch-checkpoints", "--save-dir", made / "save",
+    )  # fmt: skip
+    log = done.stdout + done.stderr
+    assert done.returncode == 0, log
+    assert "begin training epoch 4" in log and "begin training epoch 3" not in log
+    assert "recall_sum" in log and f"num_updates {12 - batches_done}" in log
 
 
 def test_training_is_resumed_from_a_translation_checkpoint(made: Path, user_dir: str) -> None:

@@ -10,6 +10,7 @@ from visual_grounding.errors import InputError
 from visual_grounding.retrieval.export import export_checkpoint
 from visual_grounding.retrieval.retriever import Retriever
 from visual_grounding.retrieval.retriever_folder import read_description
+from visual_grounding.text.words import Vocabulary, digest_of_symbols
 
 SIGNED = "extract|images:9|backbone:resnet50|weights:V2|pool:mean|version:0.1.0"
 CHOICES = {
@@ -55,6 +56,21 @@ def test_checkpoint_that_says_no_text_is_refused(tmp_path):
     path = checkpoint(tmp_path, task_state={"image_features": 3})
     with pytest.raises(InputError, match=r"in text as task_state\['image_features'\], but says 3\."):
         export_checkpoint(path, tmp_path / "out", tmp_path)
+
+
+def test_dictionary_with_the_same_words_in_another_order_is_refused(tmp_path, capsys):
+    path = checkpoint(tmp_path)
+    learned = digest_of_symbols(Vocabulary.load(tmp_path / "dict.txt").symbols)
+    checkpoint(tmp_path, task_state={"image_features": None, "dictionaries": {"text": learned}})
+    flags = ["export", "--checkpoint", str(path), "--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    lines = (tmp_path / "dict.txt").read_text().splitlines()
+    (tmp_path / "dict.txt").write_text("".join(f"{line}\n" for line in reversed(lines)))
+    assert main(flags) == 2 and not (tmp_path / "out").exists()
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'dict.txt'} should have the words that {path} was trained with, in their order" in said
+    assert f"of theirs {learned}. " in said and said.endswith(" See --data.\n")
+    (tmp_path / "dict.txt").write_text("".join(f"{line.split()[0]} 7\n" for line in lines))  # other counts alone
+    assert main(flags) == 0
 
 
 def test_weights_that_do_not_fit_are_refused(tmp_path):

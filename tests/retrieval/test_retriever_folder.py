@@ -122,6 +122,19 @@ def test_second_rename_that_fails_puts_the_older_retriever_back(tmp_path, monkey
     assert os.listdir(tmp_path) == ["retriever"] and Retriever.load(tmp_path / "retriever").sha256 == older
 
 
+def test_retriever_that_a_killed_export_moved_aside_is_named_behind_a_link_too(tmp_path):
+    older = make_retriever(tmp_path / "retriever").sha256
+    (tmp_path / "link").symlink_to(tmp_path / "retriever")
+    (tmp_path / "retriever").rename(tmp_path / "retriever.replaced")
+    moved = f"mv {tmp_path}/retriever.replaced {tmp_path}/retriever or "
+    with pytest.raises(InputError, match=f"{tmp_path}/link should hold a retriever, but .* with: {moved}"):
+        Retriever.load(tmp_path / "link")
+    (tmp_path / "retriever.replaced").rename(tmp_path / "retriever")
+    assert Retriever.load(tmp_path / "link").sha256 == older
+    (tmp_path / "retriever.replaced").mkdir()  # left by an export that was killed once its retriever was in place
+    assert Retriever.load(tmp_path / "link").sha256 == older
+
+
 def checkpoint(folder: Path, value: float) -> Path:
     """What `fairseq-train` saves of a bag-of-words retriever with 5 words, and a data folder with them."""
     choices = {
@@ -154,7 +167,12 @@ def test_killed_at_any_step_an_export_leaves_the_older_retriever_or_the_new_one(
             if done.status != KILLED:
                 break
             # Between two renames the older one lies beside; the next export begins by putting it back.
-            place = out if out.exists() else out.with_name("retriever.replaced")
+            place = out
+            if not out.exists():
+                place = out.with_name("retriever.replaced")
+                said = f"{out} should hold a retriever, but .* killed .* with: mv {place} {out} or export again with: "
+                with pytest.raises(InputError, match=said):
+                    Retriever.load(out)
             found.append((place == out, Retriever.load(place).sha256))
             assert (place / "README").read_text() == "notes"
             if found[-1] != (True, older):

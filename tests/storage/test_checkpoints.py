@@ -130,6 +130,17 @@ def test_average_is_refused_when_image_features_were_made_otherwise(tmp_path: Pa
         average_checkpoints([save(tmp_path / "number.pt", {"w": torch.ones(1)}, task_state={"image_features": 7})])
 
 
+def test_average_is_refused_when_words_differ(tmp_path: Path) -> None:
+    one, same, other = (
+        save(tmp_path / f"{number}.pt", {"w": torch.ones(1)}, task_state={"dictionaries": {"source": digest}})
+        for number, digest in enumerate(["aa", "aa", "bb"])
+    )
+    silent = save(tmp_path / "silent.pt", {"w": torch.ones(1)})
+    assert average_checkpoints([one, same, silent])["task_state"] == {"dictionaries": {"source": "aa"}}
+    with pytest.raises(InputError, match=r"source dictionary of .*2.pt has the sha256 bb, .* before it aa\."):
+        average_checkpoints([one, silent, other])
+
+
 def test_average_is_refused_when_there_is_nothing() -> None:
     with pytest.raises(InputError, match=r"at least one checkpoint is needed"):
         average_checkpoints([])

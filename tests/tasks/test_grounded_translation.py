@@ -15,6 +15,7 @@ from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.tasks.grounded_translation import GroundedTranslationConfig, GroundedTranslationTask
+from visual_grounding.text.words import digest_of_symbols
 
 
 def make_task(folder: Path, images: bool = True, **flags: object) -> GroundedTranslationTask:
@@ -106,7 +107,25 @@ def test_task_without_images_leaves_batches_as_they_are(tiny_translation):
     dataset = task.dataset("valid")
     batch = dataset.collater([dataset[0], dataset[1]])
     assert sorted(batch["net_input"]) == ["prev_output_tokens", "src_lengths", "src_tokens"]
-    assert task.image_feature_size == 0 and task.state_dict() == {"image_features": None}
+    assert task.image_feature_size == 0
+    digests = {
+        side: digest_of_symbols(words.symbols)
+        for side, words in (("source", task.source_dictionary), ("target", task.target_dictionary))
+    }
+    assert task.state_dict() == {"image_features": None, "dictionaries": digests} and len(set(digests.values())) == 2
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_task_refuses_a_checkpoint_of_the_same_words_in_another_order(tiny_translation, tmp_path, language):
+    state = make_task(tiny_translation).state_dict()
+    shutil.copytree(tiny_translation / "bin", tmp_path / "bin")
+    (tmp_path / "store").symlink_to(tiny_translation / "store")
+    (tmp_path / "ids").symlink_to(tiny_translation / "ids")
+    make_task(tmp_path).load_state_dict(state)
+    path = tmp_path / f"bin/dict.{language}.txt"
+    path.write_text("".join(sorted(path.read_text().splitlines(True))))
+    with pytest.raises(InputError, match=f"{path} should have the words that the checkpoint was trained with"):
+        make_task(tmp_path).load_state_dict(state)
 
 
 def test_task_names_the_split_that_is_not_there(tiny_translation):

@@ -1,12 +1,20 @@
-"""Validation scores over a whole split, whatever the batches, and what the task refuses."""
+"""Validation scores over a whole split, whatever the batches, training that goes on, and what the task refuses."""
+
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from conftest import write_store
+from fairseq import checkpoint_utils, options
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
+from fairseq_cli.train import main as fairseq_train
 from omegaconf import OmegaConf
 
 from visual_grounding.criterions.hardest_negative_triplet import HardestNegativeTripletCriterion
@@ -16,7 +24,9 @@ from visual_grounding.models.visual_semantic_embedding import (
     VisualSemanticEmbeddingModel,
 )
 from visual_grounding.retrieval.recall import recall_summary
+from visual_grounding.storage.checkpoints import load_checkpoint
 from visual_grounding.tasks.image_text_matching import ImageTextMatchingConfig, ImageTextMatchingTask
+from visual_grounding.text.words import Vocabulary, digest_of_symbols
 
 
 @pytest.fixture
@@ -135,7 +145,7 @@ def test_task_warns_once_with_the_number_of_captions_that_are_cut(task, config, 
     [
         ({"image_features": None}, "--task image_text_matching needs a data folder and --image-features DIR"),
         ({"text_encoder": "no/such/folder"}, "text encoder 'no/such/folder' should be `sru`, `bag`, a folder"),
-        ({"data": "/nowhere"}, "/nowhere should hold dict.txt. Make it with: visual-grounding prepare"),
+        ({"data": "/nowhere"}, "/nowhere should hold dict.txt, which is written last"),
     ],
 )
 def test_task_refuses_flags_that_lead_nowhere(config, changes, message, monkeypatch):
@@ -153,3 +163,103 @@ def test_model_refuses_to_freeze_words_that_are_learned(task):
     flags = VisualSemanticEmbeddingConfig(text_encoder="bag", text_encoder_freeze=True)
     with pytest.raises(InputError, match="--text-encoder-freeze needs a pretrained --text-encoder, but it is 'bag'"):
         VisualSemanticEmbeddingModel.build_model(flags, task)
+
+
+@pytest.fixture
+def clean_fairseq() -> Iterator[None]:
+    """What fairseq remembers of a training in its modules is forgotten after it."""
+    yield
+    metrics.reset()
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)
+
+
+def train(config: ImageTextMatchingConfig, save_dir: Path, max_update: int, *more: object) -> None:
+    """`fairseq-train`, in this process; the training set has six batches."""
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)
+    split = Path(config.data) / "train.tsv"
+    split.write_text((Path(config.data) / "valid.tsv").read_text())
+    flags = [
+        config.data, "--task", "image_text_matching", "--arch", "visual_semantic_embedding", "--criterion",
+        "hardest_negative_triplet", "--image-features", config.image_features, "--text-encoder", "bag", "--joint-size",
+        8, "--text-embed-size", 4, "--batch-size", 4, "--optimizer", "adam", "--lr", 0.05, "--cpu", "--seed", 1,
+        "--num-workers", 0, "--no-epoch-checkpoints", "--no-progress-bar", "--log-format", "simple", "--max-update",
+        max_update, "--save-dir", save_dir, "--best-checkpoint-metric", "recall_sum",
+        "--maximize-best-checkpoint-metric", *more,
+    ]  # fmt: skip
+    parser = options.get_training_parser()
+    arguments = options.parse_args_and_arch(parser, input_args=[str(flag) for flag in flags])
+    fairseq_train(convert_namespace_to_omegaconf(arguments))
+
+
+def last_scores(log: str) -> dict[str, str]:
+    """The scores of the last validation in a log."""
+    line = log[log.rindex("valid on 'valid' subset") :].splitlines()[0]
+    return dict(re.findall(r"((?:text|image|recall)_\w+|num_updates|loss) ([\d.]+)", line))
+
+
+@pytest.mark.parametrize("earlier", [None, "RetrievalMeter", "SplitMeter"])
+def test_training_that_stopped_within_an_epoch_goes_on_as_if_it_had_not(
+    config, tmp_path, caplog, clean_fairseq, earlier
+):
+    """Earlier versions had a meter of their own, by its name, among those that fairseq saves with a checkpoint."""
+    caplog.set_level(logging.INFO)
+    train(config, tmp_path / "at once", 4)
+    at_once = last_scores(caplog.text)
+    train(config, tmp_path / "twice", 2)
+    path = tmp_path / "twice/checkpoint_last.pt"
+    state = load_checkpoint(path)
+    assert state["extra_state"]["train_iterator"]["iterations_in_epoch"] == 2
+    kinds = {kind for saved in state["extra_state"]["metrics"].values() for _, _, kind, _ in saved}
+    assert kinds == {"AverageMeter", "TimeMeter", "StopwatchMeter"}
+    if earlier:
+        state["extra_state"]["metrics"]["valid"].append((50, "_embeddings", earlier, {}))
+        torch.save(state, path)
+    train(config, tmp_path / "twice", 4)
+    assert "Loaded checkpoint" in caplog.text and last_scores(caplog.text) == at_once
+    assert at_once["num_updates"] == "4" and len(at_once) == 11
+    once, twice = (load_checkpoint(tmp_path / name / "checkpoint_last.pt") for name in ("at once", "twice"))
+    assert all(torch.equal(weight, twice["model"][name]) for name, weight in once["model"].items())
+    assert earlier not in {kind for _, _, kind, _ in twice["extra_state"]["metrics"]["valid"]}
+
+
+def test_nothing_of_a_split_stays_in_memory_after_its_scores_are_logged(task, model, clean_fairseq):
+    """fairseq's trainer logs a batch into the split's aggregator, into "valid", which lasts, and into its own."""
+    task.load_dataset("valid")
+    dataset = task.dataset("valid")
+    criterion = HardestNegativeTripletCriterion(task, 0.2, "both").eval()
+    with metrics.aggregate(new_root=True) as split:
+        for places in (range(4), range(4, 21)):
+            with metrics.aggregate("valid"), metrics.aggregate() as batch:
+                sample = dataset.collater([dataset[place] for place in places])
+                task.reduce_metrics([task.valid_step(sample, model, criterion)[2]], criterion)
+    whole = validate(task, model, [list(range(21))])
+    assert split.get_smoothed_values()["recall_sum"] == whole["recall_sum"]
+    assert batch.get_smoothed_values()["recall_sum"] == validate(task, model, [list(range(4, 21))])["recall_sum"]
+    assert metrics.get_meters("valid").keys() == {"loss", "violations", "wps", "wpb", "bsz"}  # nothing of ours
+
+
+@pytest.mark.parametrize("text_encoder", ["bag", "sru", "no/such/folder"])
+def test_task_refuses_captions_that_a_killed_prepare_left(config, tmp_path, text_encoder):
+    """They may be of two runs, whether the encoder has words of its own or takes those of dict.txt."""
+    (tmp_path / "dict.txt").unlink()
+    left = f"{tmp_path} should hold dict.txt, .* unfinished, .*: visual-grounding prepare captions … --out {tmp_path}"
+    with pytest.raises(InputError, match=left):
+        ImageTextMatchingTask.setup_task(ImageTextMatchingConfig(**{**vars(config), "text_encoder": text_encoder}))
+
+
+def test_training_refuses_the_same_words_in_another_order(config, tmp_path, clean_fairseq):
+    train(config, tmp_path / "first", 1)
+    path = tmp_path / "first/checkpoint_last.pt"
+    words = Path(config.data) / "dict.txt"
+    learned = digest_of_symbols(Vocabulary.load(words).symbols)
+    state = load_checkpoint(path)["task_state"]
+    assert (state["dictionaries"], state["images_per_sentence"]) == ({"text": learned}, 1)
+    words.write_text("".join(sorted(words.read_text().splitlines(True), reverse=True)))
+    message = f"{words} should have the words that the checkpoint was trained with, .* of theirs {learned}"
+    with pytest.raises(InputError, match=message):
+        train(config, tmp_path / "first", 2)
+    with pytest.raises(InputError, match=message):
+        train(config, tmp_path / "second", 2, "--finetune-from-model", path)
+    with pytest.raises(InputError, match=message):
+        checkpoint_utils.load_model_ensemble_and_task([str(path)])  # as fairseq-validate
+    assert list((tmp_path / "second").iterdir()) == []

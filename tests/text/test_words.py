@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from visual_grounding.errors import InputError
-from visual_grounding.text.words import PAD, UNKNOWN, Vocabulary, WordTokenizer, count_words, split_words
+from visual_grounding.text.words import (
+    PAD,
+    UNKNOWN,
+    Vocabulary,
+    WordTokenizer,
+    check_same_words,
+    count_words,
+    digest_of_symbols,
+    split_words,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +42,7 @@ def test_vocabulary_numbers_words_as_fairseqs_dictionary_does(tmp_path: Path) ->
     assert len(vocabulary) == len(dictionary) == 8
     assert vocabulary.encode("A cat, a zebra") == [dictionary.index(word) for word in ["a", "cat", ",", "a", "zebra"]]
     assert (dictionary.pad(), dictionary.unk()) == (PAD, UNKNOWN)
+    assert vocabulary.symbols == dictionary.symbols
 
 
 def test_vocabulary_refuses_a_line_without_count(tmp_path: Path) -> None:
@@ -59,3 +69,14 @@ def test_word_tokenizer_counts_the_words_that_it_knows() -> None:
 def test_word_tokenizer_comes_back_from_its_folder(tmp_path: Path) -> None:
     WordTokenizer(Vocabulary(["ä", ".", "b"])).save(tmp_path)
     assert Vocabulary.load(tmp_path / "dict.txt").words == ["ä", ".", "b"]
+
+
+def test_same_words_in_another_order_are_refused_with_both_digests() -> None:
+    own, learned = digest_of_symbols(["a", "b"]), digest_of_symbols(["b", "a"])
+    check_same_words("dict.txt", own, digest_of_symbols(iter(["a", "b"])), "c.pt")
+    with pytest.raises(
+        InputError, match=f"dict.txt should have the words that c.pt .* is {own}, of theirs {learned}"
+    ) as e:
+        check_same_words("dict.txt", own, learned, "c.pt")
+    assert e.value.choices == ("data",)
+    assert digest_of_symbols(["ab"]) != own

@@ -4,17 +4,19 @@ import base64
 import html
 import io
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from PIL import Image
 
-from ..errors import InputError
 from ..features.store import FeatureStore
 from ..images.sources import ImageSource, UnreadableImage, read_image
 from ..retrieval.image_ids import ImageIds
+from ..storage.file_set import write_file_set
 
+PAGE, PICTURE = "report.html", "report.png"
 _SOURCE_WIDTH, _OUTPUT_WIDTH = 60, 58  # letters of a line beside the pictures of the PNG; the page wraps by itself
 NOT_THERE = "not there"
 THUMBNAIL = 112  # pixels a side, in the page and in the picture, unless said otherwise
@@ -102,9 +104,16 @@ def load_picture(images: ImageSource, key: str, places: Mapping[str, int]) -> Re
 
 
 def write_report(
-    out: Path, title: str, sections: Sequence[ReportSection], table: ReportTable | None = None, side: int = THUMBNAIL
+    out: Path,
+    title: str,
+    sections: Sequence[ReportSection],
+    table: ReportTable | None = None,
+    side: int = THUMBNAIL,
+    texts: Mapping[str, str] | None = None,
 ) -> None:
     """Write `report.html`, which needs no other file, and `report.png`, which shows the same.
+
+    Where there is a page, all files are of its run: a run that is killed before they all are leaves no page.
 
     Args:
         out: folder, made if missing.
@@ -112,16 +121,17 @@ def write_report(
         sections: what to show, in order.
         table: results above them.
         side: of each picture, in pixels.
+        texts: more files that belong to the page, name -> content.
 
     Raises:
-        InputError: the folder can't be written.
+        InputError: another process writes this folder, or it can't be written.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "report.html").write_text(_page(title, sections, table, side), encoding="utf-8")
-        _draw(out / "report.png", title, sections, table, side)
-    except OSError as error:
-        raise InputError(f"{out} can't be written: {error.strerror or error}.") from error
+    contents = {PAGE: _page(title, sections, table, side), **(texts or {})}
+    writers: dict[str, Callable[[Path], object]] = {
+        name: partial(Path.write_text, data=content, encoding="utf-8") for name, content in contents.items()
+    }
+    writers[PICTURE] = lambda path: _draw(path, title, sections, table, side)
+    write_file_set(out, writers, last=PAGE)
 
 
 def _page(title: str, sections: Sequence[ReportSection], table: ReportTable | None, side: int) -> str:
@@ -238,4 +248,4 @@ def _draw(path: Path, title: str, sections: Sequence[ReportSection], table: Repo
                     label = shown.key if shown.score is None else f"{shown.score:.2f} {shown.key}"
                     write(left, top + side + 0.03, label[: pixels // 6], fontsize=6, color="#5b6775")
                 top += height_of(row)
-        figure.savefig(path)
+        figure.savefig(path, format="png")

@@ -7,9 +7,12 @@
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import InputError
+
+_AVERAGED = "averaged.pt"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,15 +27,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the mean under its name only when it is whole.
+    """Write the mean under its name only when it is whole, and beside what says of which checkpoints it is.
 
     Raises:
         InputError: checkpoints that don't belong together, or an output that can't be written.
     """
     import torch
 
-    from ..storage.artefact import FORMAT_VERSION, META, sha256_of_file, write_json
+    from ..storage.artefact import FORMAT_VERSION, META, json_text, sha256_of_file
     from ..storage.checkpoints import average_checkpoints, last_epoch_checkpoints
+    from ..storage.file_set import write_file_set
     from ..storage.signature import signature
 
     paths = (
@@ -40,21 +44,18 @@ def run(args: argparse.Namespace) -> None:
     )
     state = average_checkpoints(paths)
     out = Path(args.out)
-    averaged = out / "averaged.pt"
-    temporary = out / "averaged.pt.tmp"
     meta = {
         "format": "averaged-checkpoint",
         "version": FORMAT_VERSION,
         "signature": signature("average", checkpoints=len(paths)),
         "inputs": {str(path): sha256_of_file(path) for path in paths},
     }
+    files: dict[str, Callable[[Path], object]] = {
+        META: lambda path: path.write_text(json_text(meta), encoding="utf-8"),
+        _AVERAGED: lambda path: torch.save(state, path),
+    }
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        torch.save(state, temporary)
-        temporary.replace(averaged)
-        write_json(out / META, meta)
-    except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
-        if temporary.is_file():
-            temporary.unlink()
-        raise InputError(f"--out {out} can't be written: {getattr(error, 'strerror', None) or error}.") from error
-    print(f"{averaged}: mean of {len(paths)} checkpoints, {', '.join(path.name for path in paths)}")
+        write_file_set(out, files, last=_AVERAGED)
+    except RuntimeError as error:  # how torch reports a full disk
+        raise InputError(f"{out} can't be written: {error}.", "out") from error
+    print(f"{out / _AVERAGED}: mean of {len(paths)} checkpoints, {', '.join(path.name for path in paths)}")

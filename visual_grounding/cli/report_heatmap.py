@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
     from ..devices import choose_device
     from ..features.store import FeatureStore
     from ..retrieval.retriever import Retriever
-    from ..storage.artefact import write_json
+    from ..storage.artefact import json_text
     from ..storage.signature import signature
 
     _check_choices(args)
@@ -115,11 +115,8 @@ def run(args: argparse.Namespace) -> None:
     else:
         rows, note = _show_queries(args, retriever, store, images, framing, channels, result)
     check_pictures((row.images[0] for row in rows), images, args, only_shown=args.boxes is None)
-    write_report(args.out, "Where in the picture?", [ReportSection(note, rows, signed)], side=_SIDE)
-    try:
-        write_json(args.out / "heatmap.json", result)
-    except OSError as error:
-        raise InputError(f"{args.out} can't be written: {error.strerror or error}.") from error
+    sections, texts = [ReportSection(note, rows, signed)], {"heatmap.json": json_text(result)}
+    write_report(args.out, "Where in the picture?", sections, side=_SIDE, texts=texts)
     print(f"{args.out / 'report.html'}, report.png and heatmap.json: {note}")
 
 

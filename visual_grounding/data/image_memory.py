@@ -1,7 +1,9 @@
-"""What a checkpoint remembers of its images: how the features that it was trained on were made.
+"""What a checkpoint remembers of its images and words: how features were made, how many images, which words.
 
-    checkpoint["task_state"]["image_features"]    signature of the features, or of how pictures were framed;
-                                                  None where it was trained without images
+    checkpoint["task_state"]["image_features"]         signature of the features, or of how pictures were framed;
+                                                       None where it was trained without images
+    checkpoint["task_state"]["images_per_sentence"]    N of the training set; not there without images
+    checkpoint["task_state"]["dictionaries"]           for each by its name, such as "source", the sha256 of its symbols
 
 fairseq saves a task's state with every checkpoint, and gives it back to the task before a model is loaded
 (`fairseq-generate`, `fairseq-validate`, `fairseq-interactive`, each model of an ensemble). Its trainer doesn't when it
@@ -10,7 +12,7 @@ goes on from a checkpoint, so that one is read here once more, without its weigh
 
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -20,14 +22,18 @@ from ..errors import InputError
 from ..features.making import check_making
 from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
+from ..storage.checkpoints import dictionaries
 from ..storage.signature import made_alike, signature
+from ..text.words import check_same_words, digest_of_symbols
 
 IMAGE_FEATURES = "image_features"
+IMAGES_PER_SENTENCE = "images_per_sentence"
+DICTIONARIES = "dictionaries"
 UNCHECKED = "--image-features-unchecked"
 
 
 class ImageMemory(StatefulContainer):
-    """A task's state that knows how its image features were made, and refuses a checkpoint that knows others.
+    """A task's state that knows its image features and words, and refuses a checkpoint that knows others.
 
     Args:
         before: the state that the task had.
@@ -37,6 +43,7 @@ class ImageMemory(StatefulContainer):
 
     Attributes:
         has_loaded: whether a checkpoint was seen.
+        trained_with: N of each checkpoint that was seen and says it, every number once.
     """
 
     def __init__(
@@ -52,31 +59,65 @@ class ImageMemory(StatefulContainer):
         self._store = store
         self._unchecked = unchecked
         self._warn = warn
+        self._dictionaries: dict[str, str] = {}  # their paths
         self.has_loaded = False
+        self.trained_with: list[int] = []
+
+    def remember_words(self, name: str, path: str, symbols: Iterable[str]) -> None:
+        """Know a dictionary.
+
+        Args:
+            name: "source", for instance.
+            path: where it was read.
+            symbols: in the order of their numbers.
+        """
+        self._dictionaries[name] = path
+        self._state.setdefault(DICTIONARIES, {})[name] = digest_of_symbols(symbols)
+
+    def remember_count(self, images_per_sentence: int) -> None:
+        """Know N of the training set."""
+        self._state[IMAGES_PER_SENTENCE] = images_per_sentence
 
     def merge_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """What fairseq found in a checkpoint; what this task knows of its own images stays.
+        """What fairseq found in a checkpoint; what this task knows of its own images and words stays.
 
         Raises:
-            InputError: the checkpoint was trained on features of another making.
+            InputError: the checkpoint was trained on features of another making, or with other words.
         """
         self.take_over(state_dict)
-        super().merge_state_dict({name: value for name, value in state_dict.items() if name != IMAGE_FEATURES})
+        ours = (IMAGE_FEATURES, IMAGES_PER_SENTENCE, DICTIONARIES)
+        super().merge_state_dict({name: value for name, value in state_dict.items() if name not in ours})
 
     def take_over(self, state_dict: dict[str, Any]) -> None:
-        """Compare a checkpoint's features with the task's; a task without images keeps what the checkpoint knows.
+        """Compare a checkpoint with the task; a task without images keeps what the checkpoint knows of its own.
 
         So a run without images forgets nothing of a model that has learned from some.
 
         Raises:
-            InputError: the checkpoint was trained on features of another making.
+            InputError: the checkpoint was trained on features of another making, or with other words.
         """
         self.has_loaded = True
-        self.check(state_dict)
+        self.check_words(state_dict)
+        self.check_features(state_dict)
         if self._store is None:
             self._state[IMAGE_FEATURES] = self._state[IMAGE_FEATURES] or state_dict.get(IMAGE_FEATURES)
+        count = state_dict.get(IMAGES_PER_SENTENCE)
+        if isinstance(count, int) and count not in self.trained_with:
+            self.trained_with.append(count)
+            self._state.setdefault(IMAGES_PER_SENTENCE, count)
 
-    def check(self, state_dict: dict[str, Any]) -> None:
+    def check_words(self, state_dict: dict[str, Any]) -> None:
+        """Compare a checkpoint's dictionaries with the task's, as far as both know them.
+
+        Raises:
+            InputError: one has other words, or the same in another order.
+        """
+        learned = dictionaries({"task_state": state_dict})
+        for name, path in self._dictionaries.items():
+            if name in learned:
+                check_same_words(path, self._state[DICTIONARIES][name], learned[name], "the checkpoint")
+
+    def check_features(self, state_dict: dict[str, Any]) -> None:
         """Compare a checkpoint's features with the task's; no images here or there are no difference.
 
         Raises:

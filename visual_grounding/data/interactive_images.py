@@ -28,7 +28,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..features.store import FeatureStore
-from ..retrieval.finder import IMAGES_PER_SENTENCE, Finder, open_finder
+from ..retrieval.finder import Finder, open_finder
 from ..retrieval.image_names import ImageNames
 from ..text.pieces import join_pieces
 from .visual_batches import TabledImages, VisualContextDataset
@@ -92,8 +92,8 @@ def finder_words(cfg: Any) -> list[str]:
         raise InputError(f"--images-per-sentence should be at least 1, but is {cfg.images_per_sentence}.")
     if cfg.image_finder:
         return shlex.split(cfg.image_finder)
-    count = cfg.images_per_sentence or IMAGES_PER_SENTENCE
-    return ["dense", "--retriever", cfg.retriever, "--index", cfg.image_index, "-n", str(count)]
+    count = ["-n", str(cfg.images_per_sentence)] if cfg.images_per_sentence else []
+    return ["dense", "--retriever", cfg.retriever, "--index", cfg.image_index, *count]
 
 
 class InteractiveImages:
@@ -103,6 +103,7 @@ class InteractiveImages:
         words: method and flags of the finder.
         store: the images as the model sees them.
         images_per_sentence: the best N of what is found; 0 for all.
+        follows: where that is 0, and `words` say no number: find as many as the model had in training.
 
     Attributes:
         finder: what finds them.
@@ -111,8 +112,11 @@ class InteractiveImages:
         InputError: there is no such finder, it finds other images than the store has, or fewer than N.
     """
 
-    def __init__(self, words: Sequence[str], store: FeatureStore, images_per_sentence: int = 0) -> None:
+    def __init__(
+        self, words: Sequence[str], store: FeatureStore, images_per_sentence: int = 0, follows: bool = False
+    ) -> None:
         self.words = words
+        self._follows = follows and not images_per_sentence
         self.store = store
         self.finder: Finder = open_finder(words, device="cpu")
         if self.finder.reads != "text":
@@ -130,9 +134,29 @@ class InteractiveImages:
         self._names = ImageNames(store)
         self._typed: tuple[list[str], Any] = [], []  # the last lines, and their tokens
         self._lines_before = 0  # lines typed before those
+        self._said_counts: set[int] = set()
         self._sentences: Optional[TypedSentences] = None
         self._said_pieces = False
         self._said: set[str] = set()  # what was warned of, but for the numbers
+
+    def follow(self, counts: Sequence[int]) -> None:
+        """Find as many images a sentence as the models had in training, where that may be chosen; else warn once.
+
+        Args:
+            counts: N of each model that says it, every number once.
+        """
+        if self._follows and len(counts) == 1 and counts[0] != self.images_per_sentence:
+            self.words = [*self.words, "-n", str(counts[0])]
+            self.finder = open_finder(self.words, device="cpu")
+            self.images_per_sentence = counts[0]
+        for count in counts:
+            if count != self.images_per_sentence and count not in self._said_counts:
+                logger.warning(
+                    f"the checkpoint was trained with {count} images a sentence, but for what is typed "
+                    f"{self.images_per_sentence} are found. Give --images-per-sentence {count}, and -n {count} in "
+                    "--image-finder where it finds fewer."
+                )
+                self._said_counts.add(count)
 
     def find(self, lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """The best images of each line.

@@ -7,14 +7,15 @@ sentence) into its own configuration, makes a `VisualContext` in its constructor
     self.images = VisualContext(cfg, self)
     self.datasets[split] = self.images.add(dataset, split, f"{split}.en-de", epoch)
 
-Checkpoints remember how their features were made without any more of the task (`image_memory.py`).
+Checkpoints remember how their features were made, and how many images a sentence had, without any more of the task; and
+which words they were trained with, where the task says them with `remember_words` (`image_memory.py`).
 """
 
 import logging
 import os
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Iterable, Optional, Sequence
 
 import numpy as np
 import torch
@@ -70,7 +71,11 @@ class ImageTablesConfig(VisualContextConfig):
         },
     )
     images_per_sentence: int = field(
-        default=0, metadata={"help": "use the best N of the retrieved images; 0 for all (8 with --retriever)"}
+        default=0,
+        metadata={
+            "help": "use the best N of the retrieved images; 0 for all (with --retriever: as many as the checkpoint "
+            "was trained with, or 8)"
+        },
     )
     image_order: ChoiceEnum(IMAGE_ORDERS) = field(  # type: ignore[valid-type]
         default="congruent",
@@ -106,6 +111,21 @@ class VisualContext:
     def feature_size(self) -> int:
         """F of the feature store, 0 without one; a model may ask for it."""
         return self.store.feature_size if isinstance(self.store, FeatureStore) else 0
+
+    @property
+    def trained_with(self) -> list[int]:
+        """The numbers of images that the checkpoints which were loaded had for a sentence in training."""
+        return self._memory.trained_with
+
+    def remember_words(self, name: str, path: str, symbols: Iterable[str]) -> None:
+        """Let checkpoints remember a dictionary, and refuse those that were trained with other words, or another order.
+
+        Args:
+            name: what it is for, such as "source": a checkpoint's dictionary of the same name is compared.
+            path: where it was read.
+            symbols: in the order of their numbers.
+        """
+        self._memory.remember_words(name, path, symbols)
 
     def check_model(self, model: Any) -> None:
         """Refuse a model that would leave the images away.
@@ -171,6 +191,9 @@ class VisualContext:
             table.check_against(self.store)
             table.check_lines(sentences, text.replace(split, split + (str(number) if number else ""), 1))
         order = str(self.cfg.image_order)
+        if order != "blank":
+            self._warn_of_another_count(ids.shape[1], f"image ids in {folders[0]} name")
+        self._learn_with(ids.shape[1], split)
         given, ids = ids, arrange_images(ids, order, self.cfg.image_seed)
         kept = int(keep_own_images(given, ids).sum()) if order == "shuffled" else 0
         if kept:
@@ -192,6 +215,7 @@ class VisualContext:
         self._check_restored(split)
         if self.store is None:
             return CompleteBatches(dataset)
+        self._learn_with(rows.shape[1], split)
         framed = isinstance(self.store, PixelSource) and split == self.cfg.train_subset
         return VisualContextDataset(dataset, self.store, TabledImages(rows), self.cfg.seed if framed else None)
 
@@ -226,13 +250,30 @@ class VisualContext:
                 f"images are found while batches are made, by a finder on {finder.device}; the {workers} processes of "
                 "--num-workers that make them can't use it. Let it compute on the cpu, or give --num-workers 0."
             )
+        self._learn_with(finder.images_per_sentence, split)
         return VisualContextDataset(dataset, self.store, FoundImages(finder, line_of, excluded))
 
+    def _learn_with(self, images_per_sentence: int, split: str) -> None:
+        if split == self.cfg.train_subset:
+            self._memory.remember_count(images_per_sentence)
+
+    def _warn_of_another_count(self, count: int, what: str) -> None:
+        for learned in self.trained_with:
+            if learned != count:
+                mend = (
+                    f"Take the best with --images-per-sentence {learned}."
+                    if learned < count
+                    else f"More are found by: visual-grounding retrieve … -n {learned}"
+                )
+                self.warn_once(
+                    f"the checkpoint was trained with {learned} images a sentence, but {what} {count}. {mend}"
+                )
+
     def _check_restored(self, split: str) -> None:
-        """Compare features with those of the checkpoint that training goes on from, which fairseq's trainer doesn't.
+        """Compare the task with the checkpoint that training goes on from, which fairseq's trainer doesn't.
 
         Raises:
-            InputError: that was trained on features of another making.
+            InputError: that was trained on features of another making, or with other words.
         """
         if split != self.cfg.train_subset or self._memory.has_loaded:
             return

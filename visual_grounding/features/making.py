@@ -3,13 +3,14 @@
 The images may be others, the network and its choices may not (`storage/signature.py`).
 """
 
+import shlex
 from collections.abc import Sequence
 
 from ..errors import InputError
 from ..storage.signature import made_alike, making
 from .store import FeatureStore
 
-_FLAGS = ("backbone", "pool", "grid")  # of `extract`, that a signature says as they are typed
+_FLAGS = ("backbone", "pool", "grid", "normalise", "made_by")  # that a signature says as they are typed
 
 
 def says_what_made(signed: str) -> bool:
@@ -41,15 +42,33 @@ def check_making(store: FeatureStore, learned_from: str, learner: str, apart_fro
     stage, wanted = _fields(learned_from)
     found_stage, found = _fields(store.signature)
     names = [name for name in {**wanted, **found} if name not in apart_from and wanted.get(name) != found.get(name)]
-    flags = [f"--{name} {wanted[name]}" for name in _FLAGS if wanted.get(name, "None") != "None"]
     differs = f"another {', '.join(names)}" if stage == found_stage else f"{found_stage} instead of {stage}"
     raise InputError(
         f"{store.folder} should hold features made as those that {learner} was trained on, but they were made "
-        f"otherwise ({differs}): {store.signature} ≠ {learned_from}. Make them with: "
-        + " ".join(["visual-grounding", stage, *flags, "… --out DIR"])
-        + " (or take these as they are, unchecked).",
+        f"otherwise ({differs}): {store.signature} ≠ {learned_from}. {_remedy(stage, wanted, found_stage, names)} (or "
+        "take these as they are, unchecked).",
         "image_features_unchecked",
     )
+
+
+def _remedy(stage: str, wanted: dict[str, str], found_stage: str, differs: Sequence[str]) -> str:
+    """How to come to features that are taken.
+
+    Args:
+        stage: that those which it learned from were made by, as the next.
+        wanted: what their signature says.
+        found_stage: that these were made by.
+        differs: names of what signatures differ in.
+    """
+    said = {name: wanted[name] for name in _FLAGS if wanted.get(name, "None") != "None"}
+    flags = [f"--{name.replace('_', '-')} {shlex.quote(value)}" for name, value in said.items()]
+    command = " ".join(["visual-grounding", stage, *flags])
+    if stage == found_stage == "import" and "made_by" not in wanted and {"arrays", "made_by"} & {*differs}:
+        return (
+            "An import that doesn't say what made its arrays is of a making of its own. If the same network made both, "
+            f"import both with: {command} --made-by TEXT … --out DIR, with the same text, and train again"
+        )
+    return f"Make them with: {command} … --out DIR"
 
 
 def _fields(signed: str) -> tuple[str, dict[str, str]]:

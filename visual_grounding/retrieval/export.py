@@ -7,11 +7,11 @@ from ..errors import InputError
 from ..modules.joint_embedding import WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig, config_of_state
 from ..modules.sentence_encoders import build_pretrained_encoder
 from ..storage.artefact import sha256_of_file
-from ..storage.checkpoints import architecture, load_checkpoint, trained_on
+from ..storage.checkpoints import architecture, dictionaries, load_checkpoint, trained_on
 from ..storage.signature import signature
 from ..storage.weights import load_strictly
 from ..text.pretrained_tokenizer import PretrainedTokenizer
-from ..text.words import DICTIONARY, Vocabulary, WordTokenizer
+from ..text.words import DICTIONARY, Vocabulary, WordTokenizer, check_same_words, digest_of_symbols
 from .joint_embedding import save_joint_embedding, split_image_network
 
 ARCHITECTURE = "visual_semantic_embedding"
@@ -50,7 +50,7 @@ def export_checkpoint(checkpoint: Path, folder: Path, data: Path | None = None) 
         for name, weight in weights.items()
     }
     config = config_of_state(towers, choices)
-    embedding, tokenizer = _build(config, choices["text_encoder"], checkpoint, data)
+    embedding, tokenizer = _build(config, choices["text_encoder"], checkpoint, data, dictionaries(state).get("text"))
     load_strictly(embedding, towers, checkpoint, f"architecture {ARCHITECTURE}", "Train it again.")
     made = signature("retriever", text=config.text_encoder, checkpoint=sha256_of_file(checkpoint)[:8])
     features = None if image_network is not None else trained_on(state, checkpoint)
@@ -61,9 +61,9 @@ def export_checkpoint(checkpoint: Path, folder: Path, data: Path | None = None) 
 
 
 def _build(
-    config: JointEmbeddingConfig, text_encoder: str, checkpoint: Path, data: Path | None
+    config: JointEmbeddingConfig, text_encoder: str, checkpoint: Path, data: Path | None, learned: str | None
 ) -> tuple[JointEmbedding, WordTokenizer | PretrainedTokenizer]:
-    """Towers and tokenizer, the towers' weights still to come."""
+    """Towers and tokenizer, the towers' weights still to come; `learned` is the digest of the checkpoint's words."""
     if text_encoder not in WORD_ENCODERS:
         return JointEmbedding(config, build_pretrained_encoder(text_encoder)), PretrainedTokenizer(text_encoder)
     if data is None:
@@ -79,4 +79,6 @@ def _build(
             f"{len(vocabulary)}. Give the data folder that it was trained on.",
             "data",
         )
+    if learned is not None:
+        check_same_words(data / DICTIONARY, digest_of_symbols(vocabulary.symbols), learned, checkpoint)
     return JointEmbedding(config), WordTokenizer(vocabulary)

@@ -2,7 +2,9 @@
 
 `config.json` says what kind of retriever it is, how it was trained, and how the features that it learned from were
 made. A folder is written beside its place and renamed: killed at any moment, an export leaves the older retriever or
-the new one, never a part of either.
+the new one, never a part of either. An older one is moved aside for that, as a folder can't be renamed onto one that
+isn't empty: killed between the two renames, an export leaves none under the name. Reading says so then, and where the
+older one is; the next export puts it back before it begins.
 """
 
 import hashlib
@@ -18,12 +20,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ..errors import InputError
-from ..storage.artefact import sha256_of_file, sync_folder, write_json
+from ..storage.artefact import PARTIAL, sha256_of_file, sync_folder, write_json
 from ..text.words import DICTIONARY
 
 RETRIEVER = "retriever"
 VERSION = 1
 CONFIG, WEIGHTS, TEXT_ENCODER = "config.json", "model.safetensors", "text_encoder"
+REPLACED = ".replaced"  # behind the name of an older retriever, while the new one takes its place
 FILES = (CONFIG, WEIGHTS, DICTIONARY, TEXT_ENCODER)
 
 
@@ -49,8 +52,15 @@ def read_description(folder: Path) -> Description:
     """What a folder says of itself.
 
     Raises:
-        InputError: there is no `config.json`, or it isn't a retriever's.
+        InputError: there is no `config.json`, or it isn't a retriever's; or a killed export moved the folder aside.
     """
+    older = _beside(folder, REPLACED)
+    if older.exists() and not folder.exists():
+        raise InputError(
+            f"{folder} should hold a {RETRIEVER}, but an export was killed while it replaced the older one, which is "
+            f"{older} now. Take that back with: mv {older} {_beside(folder, '')} "
+            f"or export again with: visual-grounding export … --out {folder}"
+        )
     try:
         said = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         if (said["format"], said["version"]) != (RETRIEVER, VERSION):
@@ -109,8 +119,7 @@ def write_retriever(
     Raises:
         InputError: the folder holds something else, or can't be written.
     """
-    place = folder.resolve()
-    beside, older = (place.with_name(place.name + suffix) for suffix in (".partial", ".replaced"))
+    place, beside, older = (_beside(folder, suffix) for suffix in ("", PARTIAL, REPLACED))
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         _restore(place, older)
@@ -134,6 +143,11 @@ def write_retriever(
         _restore(place, older)
         for left in (beside, older):
             shutil.rmtree(left, ignore_errors=True)
+
+
+def _beside(folder: Path, suffix: str) -> Path:
+    """A name beside a folder, or beside that which it is a link to."""
+    return Path(os.path.realpath(folder) + suffix)
 
 
 def _restore(place: Path, older: Path) -> None:

@@ -132,13 +132,14 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
 
     Raises:
         InputError: as `load_checkpoint`; checkpoints differ in the names, shapes, types, or integers of their weights,
-            or in how the image features that they were trained on were made.
+            in how the image features that they were trained on were made, or in the words that they know.
     """
     if not paths:
         raise InputError("at least one checkpoint is needed to average, but none was given.")
     first: dict[str, torch.Tensor] = {}
     features: str | None = None
     origin = paths[0]  # of `features`
+    words: dict[str, str] = {}
     sums: dict[str, torch.Tensor] = {}
     state: dict[str, Any] = {}
     for path in paths:
@@ -152,6 +153,12 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
             )
         if features is None:
             features, origin = found, path
+        for name, digest in dictionaries(state).items():
+            if words.setdefault(name, digest) != digest:
+                raise InputError(
+                    f"checkpoints should be trained with the same words in the same order, but the {name} dictionary "
+                    f"of {path} has the sha256 {digest}, and that of those before it {words[name]}."
+                )
         _check_same_weights(paths[0], first, path, state["model"])
         for name, weight in state["model"].items():
             if weight.is_floating_point():
@@ -166,6 +173,8 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
     state.pop("last_optimizer_state", None)
     if features is not None:  # the last one needn't have said it
         state["task_state"] = {**(state.get("task_state") or {}), "image_features": features}
+    if words:
+        state["task_state"] = {**(state.get("task_state") or {}), "dictionaries": words}
     return state
 
 
@@ -183,6 +192,13 @@ def trained_on(state: Mapping[str, Any], path: str | Path) -> str | None:
             f"{features!r:.80}."
         )
     return features
+
+
+def dictionaries(state: Mapping[str, Any]) -> dict[str, str]:
+    """sha256 of the symbols of each dictionary that a checkpoint was trained with, by what it is for; where it says."""
+    task = state.get("task_state") or {}
+    known = task.get("dictionaries") if isinstance(task, Mapping) else None
+    return {str(name): str(digest) for name, digest in known.items()} if isinstance(known, Mapping) else {}
 
 
 def _may_be_alike(features: str | None, other: str | None) -> bool:

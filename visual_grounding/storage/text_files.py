@@ -1,20 +1,14 @@
 """Folders of text files that a command writes: each file whole, and one of them only there with all the others."""
 
-import fcntl
-import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
-from ..errors import InputError
-from .artefact import sync_folder
+from .file_set import write_file_set
 
 
 def write_text_files(folder: Path, files: dict[str, Iterable[str]], last: str) -> None:
-    """Write lines into files of a folder, which may hold others: they stay, and the caller says what they are.
-
-    All are written beside their places first. Then `last` is taken away, the others are renamed into place, and `last`
-    after them: where it is, all files are of one run, whenever the process was killed. A rerun writes them anew.
+    """Write lines into files of a folder, as `write_file_set` does.
 
     Args:
         files: name -> lines without their line ends, read one by one, file after file.
@@ -23,44 +17,9 @@ def write_text_files(folder: Path, files: dict[str, Iterable[str]], last: str) -
     Raises:
         InputError: another process writes this folder, or it can't be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _alone_in(folder):
-            beside = {name: folder / f"{name}.tmp" for name in files}
-            try:
-                for name, lines in files.items():
-                    _write(beside[name], lines)
-                (folder / last).unlink(missing_ok=True)
-                for name in sorted(files, key=lambda name: name == last):
-                    beside[name].replace(folder / name)
-                sync_folder(folder)
-            finally:
-                for path in beside.values():
-                    path.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder} can't be written: {error.strerror or error}.") from error
+    write_file_set(folder, {name: partial(_write, lines=lines) for name, lines in files.items()}, last)
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{line}\n" for line in lines)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which the kernel frees when the process dies; none where the file system has no locks."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                f"{folder} is being written by another process. Wait for it, or choose another folder.", "out"
-            ) from error
-        except OSError:
-            pass
-        yield
-    finally:
-        os.close(handle)

@@ -7,10 +7,12 @@ With `--retriever` and `--image-index`, or `--image-finder`, `fairseq-interactiv
 and prints them (`data/interactive_images.py`).
 """
 
+import os
 import shlex
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from fairseq import utils
 from fairseq.data import ConcatDataset, Dictionary
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -47,12 +49,16 @@ class GroundedTranslationTask(TranslationTask):
             raise InputError(f"--upsample-primary should be at least 1, but is {cfg.upsample_primary}.")
         words = finder_words(cfg)
         self.images = VisualContext(cfg, self)
+        folder = utils.split_paths(cfg.data)[0]
+        for side, language, known in (("source", cfg.source_lang, src_dict), ("target", cfg.target_lang, tgt_dict)):
+            self.images.remember_words(side, os.path.join(folder, f"dict.{language}.txt"), known.symbols)
         if not words:
             self.images.check_tables()
         self.image_store = self.images.store
         self.interactive: Optional[InteractiveImages] = None
         if words:
-            self.interactive = InteractiveImages(words, self.image_store, cfg.images_per_sentence)
+            follows = bool(cfg.retriever)
+            self.interactive = InteractiveImages(words, self.image_store, cfg.images_per_sentence, follows)
 
     @property
     def image_feature_size(self) -> int:
@@ -103,6 +109,7 @@ class GroundedTranslationTask(TranslationTask):
         """Sentences to translate, with the images that are found for them; without a finder, from text alone."""
         dataset = super().build_dataset_for_inference(src_tokens, src_lengths, constraints)
         if self.interactive is not None:
+            self.interactive.follow(self.images.trained_with)
             return self.interactive.add(dataset, src_tokens, self.source_dictionary)
         self.images.warn_once(
             "sentences given to fairseq-interactive have no images; they are translated from text alone. "

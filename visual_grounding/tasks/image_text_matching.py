@@ -101,13 +101,15 @@ class ImageTextMatchingTask(ValidationScores):
         self.images = VisualContext(cfg, self, self.pictures.source if self.pictures else None)
         self.image_store = self.images.store
         self.vocabulary: Optional[Vocabulary] = None
+        dictionary = os.path.join(cfg.data, DICTIONARY)
+        if not os.path.isfile(dictionary):  # whatever the encoder: without it, captions may be of two runs
+            raise InputError(
+                f"{cfg.data} should hold {DICTIONARY}, which is written last, but doesn't: it is unfinished, or "
+                f"another folder. Make it with: visual-grounding prepare captions … --out {cfg.data}"
+            )
         if cfg.text_encoder in WORD_ENCODERS:
-            path = os.path.join(cfg.data, DICTIONARY)
-            if not os.path.isfile(path):
-                raise InputError(
-                    f"{cfg.data} should hold {DICTIONARY}. Make it with: visual-grounding prepare captions … --out DIR"
-                )
-            self.vocabulary = Vocabulary.load(path)
+            self.vocabulary = Vocabulary.load(dictionary)
+            self.images.remember_words("text", dictionary, self.vocabulary.symbols)
             self.tokenizer: Any = WordTokenizer(self.vocabulary)
         else:
             self.tokenizer = PretrainedTokenizer(cfg.text_encoder)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from fairseq.logging import metrics
-from fairseq.logging.meters import Meter
+from fairseq.logging import meters, metrics
+from fairseq.logging.meters import Meter, MetersDict
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
@@ -112,11 +112,24 @@ class ValidationScores(FairseqTask):
         batches, self._gathered = self._gathered, []
         for name in sorted({name for batch in batches for name in batch}):
             key = f"_{name}"  # fairseq doesn't print what begins so
-            for batch in batches:
-                if name in batch:
-                    metrics.log_custom(lambda name=name: SplitMeter(self.scored[name].score), key, batch[name])
-            for score in self.scored[name].scores:
-                metrics.log_derived(score, lambda meters, key=key, score=score: round(meters[key].scores[score], 4))
+            for split in _splits_at_hand():
+                if key not in split:
+                    split.add_meter(key, SplitMeter(self.scored[name].score), 50)
+                    for score in self.scored[name].scores:
+                        split.add_meter(score, ScoreMeter(split[key], score), 20)
+                for batch in batches:
+                    if name in batch:
+                        split[key].update(batch[name])
+
+
+def _splits_at_hand() -> list[MetersDict]:
+    """fairseq's aggregators that end with the split that is validated.
+
+    Those with a name ("valid") outlive it, and fairseq saves them with a checkpoint: what a whole split needs would
+    stay in memory there between validations, in a class that fairseq can't load again.
+    """
+    lasting = {id(aggregator) for aggregator in metrics._aggregators.values()}
+    return [aggregator for aggregator in metrics.get_active_aggregators() if id(aggregator) not in lasting]
 
 
 class SplitMeter(Meter):
@@ -152,6 +165,38 @@ class SplitMeter(Meter):
             items = [self._items[item] for item in sorted(self._items)]
             self._scores = self._score({name: torch.stack([item[name] for item in items]) for name in items[0]})
         return self._scores
+
+
+class ScoreMeter(Meter):
+    """One of the scores of what a `SplitMeter` collects, as fairseq prints it.
+
+    Args:
+        split: what collects.
+        name: of the score.
+    """
+
+    def __init__(self, split: SplitMeter, name: str) -> None:
+        self._split = split
+        self._name = name
+
+    def reset(self) -> None:
+        """Nothing: the split's meter forgets."""
+
+    @property
+    def smoothed_value(self) -> float:
+        """The score, rounded."""
+        return round(self._split.scores[self._name], 4)
+
+
+class EarlierMeter(MetersDict._DerivedMeter):
+    """Stands for our meters in the checkpoints of earlier versions; they hold nothing. fairseq saves no such kind."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda meters: None)
+
+
+# fairseq looks up the classes of a checkpoint's meters by their names in its own module.
+meters.RetrievalMeter = meters.SplitMeter = EarlierMeter  # of 0.1.0, and between it and the next
 
 
 def _to_cpu(value: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ A vocabulary's file is fairseq's `dict.txt` (`word count` a line) and its number
 reading it needs no fairseq: an exported retriever runs on a machine that has only torch.
 """
 
+import hashlib
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
@@ -62,9 +63,44 @@ class Vocabulary:
             words.append(word)
         return cls(words)
 
+    @property
+    def symbols(self) -> list[str]:
+        """What stands for each number, as in fairseq's Dictionary."""
+        return [*SPECIAL_SYMBOLS, *self.words]
+
     def encode(self, text: str) -> list[int]:
         """Numbers of the words of one sentence."""
         return [self._numbers.get(word, UNKNOWN) for word in split_words(text)]
+
+
+def digest_of_symbols(symbols: Iterable[str]) -> str:
+    """sha256 of a dictionary's symbols in the order of their numbers; how often each was counted doesn't matter.
+
+    >>> digest_of_symbols(["a", "dog"])[:8], digest_of_symbols(["dog", "a"])[:8]
+    ('1a702a80', 'd84ae2d2')
+    """
+    return hashlib.sha256("".join(f"{symbol}\n" for symbol in symbols).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def check_same_words(path: str | Path, found: str, learned: str, checkpoint: str | Path) -> None:
+    """Refuse a dictionary with other words, or the same in another order, than what a checkpoint was trained with.
+
+    Args:
+        path: the dictionary.
+        found: its digest.
+        learned: the digest of what the checkpoint was trained with.
+        checkpoint: what it is called.
+
+    Raises:
+        InputError: the digests differ.
+    """
+    if found != learned:
+        raise InputError(
+            f"{path} should have the words that {checkpoint} was trained with, in their order, but hasn't: the sha256 "
+            f"of its symbols is {found}, of theirs {learned}. A word is known by its place there, so it would get what "
+            "another has learned. Give the data that it was trained on, or data made with the dictionary of that.",
+            "data",
+        )
 
 
 def count_words(texts: Iterable[str], min_count: int = 1) -> list[tuple[str, int]]:
