@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from visual_grounding.analysis.hypotheses import read_hypotheses, read_references
+from visual_grounding.analysis.hypotheses import (
+    Translations,
+    check_targets,
+    read_hypotheses,
+    read_references,
+    read_translations,
+)
 from visual_grounding.errors import InputError
 
 
@@ -90,3 +96,58 @@ def test_hypotheses_are_refused_when_not_utf8(tmp_path: Path) -> None:
 def test_references_are_refused_when_empty(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"refs should hold one reference .* is empty: nothing to compare with"):
         read_references(write(tmp_path / "refs", "\n\n"))
+
+
+def test_translations_of_generate_bring_their_targets(tmp_path: Path) -> None:
+    path = write(tmp_path / "out", generated(1, 0) + "T-2\t\nD-2\t-0.5\tleer\nT-3\tthe end is missing")
+    assert read_translations(path) == Translations(
+        ["nochmal 0", "nochmal 1", "leer"], {0: "ziel 0", 1: "ziel 1", 2: ""}
+    )
+    plain = write(tmp_path / "plain", "T-0\tein Text , der so beginnt\n")
+    assert read_translations(plain) == Translations(["T-0\tein Text , der so beginnt"], {})
+
+
+TWELVE = [f"Das Mädchen isst Äpfel, Nr. {i} & mehr." for i in range(12)]
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        "Das M\u00e4d@@ chen isst \u00c4p@@ fel , Nr. {} &amp; mehr .",  # subword-nmt on Moses' tokens
+        "das madchen isst apfel , nr . {} & mehr .",  # small letters without accents
+        "\u2581Das \u2581Ma\u0308d chen \u2581isst \u2581\u00c4p fel , \u2581Nr . \u2581 {} \u2581 & \u2581me hr .",
+        "Das Mäd ##chen isst Äpfel , Nr . {} & mehr .",
+    ],
+)
+def test_targets_are_the_references_however_they_are_spelled(spelled: str) -> None:
+    targets = {i: spelled.format(i) for i in range(12)}
+    assert list(check_targets("out", targets, "ref", TWELVE)) == []
+    assert len(list(check_targets("out", {**targets, 3: spelled.format(4)}, "ref", TWELVE))) == 1
+
+
+def test_targets_of_other_sentences_are_refused_with_the_first_of_them() -> None:
+    targets = {i: TWELVE[i] if i < 5 else f"Ein Hund, Nr. {i}, " + 60 * "x" for i in range(12)}
+    message = (
+        r"out should hold translations of the sentences in ref, but of the targets .* 7 of 12 are other sentences, the "
+        r"first is sentence 6: 'Ein Hund, Nr. 5, x{42}…' in out, but 'Das Mädchen isst Äpfel, Nr. 5 & mehr.' in ref\."
+    )
+    with pytest.raises(InputError, match=message):
+        list(check_targets("out", targets, "ref", TWELVE))
+
+
+def test_targets_of_other_sentences_are_warned_of_when_they_are_half_or_too_few_to_tell() -> None:
+    half = {i: TWELVE[i] if i < 6 else "Ein Hund." for i in range(12)}
+    (warning,) = check_targets("out", half, "ref", TWELVE)
+    assert warning.startswith("6 of 12 targets in out (50.0 %) aren't the reference's, letter for letter; the first is")
+    nine = dict.fromkeys(range(9), "Ein Hund.")
+    (warning,) = check_targets("out", nine, "ref", TWELVE)
+    assert warning.startswith("9 of 9 targets in out (100.0 %)")
+    with pytest.raises(InputError, match="9 of 9 are other sentences"):
+        list(check_targets("out", nine, "ref", TWELVE[:9]))
+
+
+def test_targets_with_unknown_words_are_not_compared() -> None:
+    unknown = dict.fromkeys(range(12), "Das <<unk>> isst Birnen .")
+    assert list(check_targets("out", unknown, "ref", TWELVE)) == []
+    with pytest.raises(InputError, match="10 of 10 are other sentences, the first is sentence 3"):
+        list(check_targets("out", {**unknown, **dict.fromkeys(range(2, 12), "Birnen .")}, "ref", TWELVE))

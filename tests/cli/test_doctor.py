@@ -77,7 +77,9 @@ def test_healthy_set_up_gives_no_complaint(world, capsys):
     )
     assert "31 lines, 1 of them empty" in output and "31 sentences, 2 images each, 1 without any" in output
     assert "8 pictures, 8 of them decoded" in output and "index of 8 images" in output
-    assert "All is well. Next: visual-grounding retrieve --method dense -n 8 --retriever" in output
+    notes = sum(line.startswith("note ") for line in output.splitlines())  # of the machine
+    verdict = f"Nothing is wrong; {notes} note{'s' if notes > 1 else ''}." if notes else "All is well."
+    assert f"{verdict} Next: visual-grounding retrieve --method dense -n 8 --retriever" in output
 
 
 def test_lines_that_do_not_match(world, capsys):
@@ -95,6 +97,8 @@ def test_text_that_changed_but_has_as_many_lines_is_a_note(world, capsys):
     (world / "text").write_text("other\n" * 31)
     output = doctor(world, capsys)[1]
     assert not files_complaints(world, output) and "was made for another text" in output
+    notes = sum(line.startswith("note ") for line in output.splitlines())
+    assert output.splitlines()[-1] == f"Nothing is wrong; {notes} note{'s' if notes > 1 else ''}." or complaints(output)
 
 
 def test_ids_of_another_store(world, capsys):

@@ -184,6 +184,34 @@ def test_evaluate_is_refused_when_line_counts_differ(files: dict[str, str], caps
     assert f"{files['ref']} has 4 sentences, but {files['first']} has 1." in refused(files, capsys)
 
 
+def with_targets(path: str, targets: list[str]) -> None:
+    """Translations as fairseq-generate writes them beside these targets."""
+    lines = [
+        f"T-{i}\t{target}\nH-{i}\t-0.1\t{SECOND[i]}\nD-{i}\t-0.1\t{SECOND[i]}\n" for i, target in enumerate(targets)
+    ]
+    Path(path).write_text("".join(reversed(lines)), encoding="utf-8")
+
+
+def test_evaluate_is_refused_when_other_sentences_were_translated(
+    files: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_targets(files["twin"], ["A girl sits in the park .", "Two dogs run .", "A man reads .", "She laughs ."])
+    expected = f"the first is sentence 1: 'A girl sits in the park .' in {files['twin']}, but 'Ein Mädchen sitzt im"
+    assert expected in refused(files, capsys, "--twin", files["twin"])
+    assert expected in refused(files, capsys, hypothesis="twin")
+
+
+def test_evaluate_warns_when_some_targets_are_not_the_references(
+    files: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_targets(files["second"], [*REFERENCES[:3], "Er lacht ."])
+    assert evaluate(files, hypothesis="second") == 0
+    assert f"warning: 1 of 4 targets in {files['second']} (25.0 %) aren't the reference's" in capsys.readouterr().err
+    with_targets(files["second"], [line.lower().replace("im", "i@@ m") for line in REFERENCES])
+    assert evaluate(files, hypothesis="second") == 0
+    assert "targets" not in capsys.readouterr().err
+
+
 def test_evaluate_is_refused_when_ids_are_missing(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     Path(files["first"]).write_text("D-0\t-0.1\ta\nD-3\t-0.1\tb\n", encoding="utf-8")
     assert "2 are missing, the first is 1." in refused(files, capsys)

@@ -103,7 +103,7 @@ def test_verbs_work_one_after_the_other_and_warn_with_counts(tmp_path, capsys):
     status, out, error = run(capsys, "retrieve", *flags, "--out", tmp_path / "ids")
     assert status == 0 and "3 sentences, 4 images each\nretrieve|method:dense|n:4|retriever:" in out
     assert error.splitlines() == [
-        "warning: 1 of 3 sentences (33.3 %) are empty; they have no image.",
+        "warning: 1 of 3 sentences (33.3 %) are empty, or hold nothing that the retriever reads; they have no image.",
         "warning: 1 of 3 sentences (33.3 %) were cut at 256 tokens to find their images.",
         "warning: 2 of 3 sentences (66.7 %) have fewer than 4 images: the collection has no more.",
     ]
@@ -114,7 +114,8 @@ def test_verbs_work_one_after_the_other_and_warn_with_counts(tmp_path, capsys):
     status, out, error = run(capsys, "retrieve", *flags, "--out", tmp_path / "paired")
     assert status == 0 and "3 sentences, 1 images each" in out
     assert error == (
-        "warning: 2 of 3 sentences (66.7 %) have no image; 1 of them have a key that the store doesn't have.\n"
+        "warning: 2 of 3 sentences (66.7 %) have no image; 1 of them have a key that the store doesn't have, such as "
+        "'image9.jpg' in line 3; the store's are like 'image0.jpg'.\n"
     )
     status, _, error = run(capsys, "retrieve", *flags, "--strict", "--out", tmp_path / "strict")
     assert status == 2 and "1 of 3 aren't, the first 'image9.jpg' in line 3" in error

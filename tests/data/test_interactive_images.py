@@ -156,7 +156,9 @@ def test_what_the_finder_has_to_say_is_said_once_of_a_kind(world, caplog):
     said = [record.getMessage() for record in caplog.records]
     assert said[0].startswith("2 of 2 words (100.0 %) aren't known to the retriever.")
     assert said[1].startswith("1 of 1 sentences (100.0 %) have no word that the retriever knows")
-    assert said[2:] == ["1 of 1 sentences (100.0 %) are empty; they have no image."]
+    assert said[2:] == [
+        "1 of 1 sentences (100.0 %) are empty, or hold nothing that the retriever reads; they have no image."
+    ]
 
 
 def test_tokens_without_lines_get_the_images_of_their_words_and_print_nothing(world, capsys):

@@ -111,6 +111,18 @@ def test_sentences_that_keep_an_own_image_when_shuffled_are_counted(store, tmp_p
     assert not caplog.text
 
 
+def test_a_table_in_place_of_the_folder_of_tables_is_refused_with_its_parent(store, tmp_path, monkeypatch):
+    write_image_ids(tmp_path / "ids/train", np.zeros((11, 3), np.int32), store.keys_sha256)
+    for given, parent in ((tmp_path / "ids/train", tmp_path / "ids"), (f"{tmp_path}/ids/train/", tmp_path / "ids")):
+        with pytest.raises(InputError, match=rf"such as DIR/train, but {given} is itself a table\. .*-ids {parent}$"):
+            add(tmp_path, image_ids=str(given))
+    monkeypatch.chdir(tmp_path / "ids")
+    with pytest.raises(
+        InputError, match=r"but train is itself a table\. .*give the folder it lies in: --image-ids \.$"
+    ):
+        add(tmp_path, image_ids="train")
+
+
 def test_what_does_not_belong_together_is_refused(store, tmp_path):
     def refused(message: str, ids: np.ndarray, digest: str = store.keys_sha256, **flags: object) -> None:
         folder = tmp_path / f"ids{len(list(tmp_path.iterdir()))}"

@@ -1,12 +1,14 @@
-"""One small run of everything that computes with tensors, in any precision, on whatever device is the default.
+"""One small run of everything that computes with tensors, in any precision, on any device.
 
-Each is made where it runs (`torch.device("cuda")` decides where), from fixed numbers, so that a run on the CPU in
-float32 says what one in half precision should give. What a run reaches is recorded by `recording.py`: a module, a
-criterion or a function that none reaches fails `test_coverage.py`.
+Each is made in two steps. Its modules and inputs are made while a device is the default one, from fixed numbers, so
+that a run on the CPU in float32 says what one in half precision should give. It is called where the CPU is the default,
+as in every command: a `torch.arange(n)` in a forward is on the CPU then, wherever its inputs are. What a run reaches is
+recorded by `recording.py`: a module, a criterion or a function that none reaches fails `test_coverage.py`.
 """
 
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -50,14 +52,21 @@ from visual_grounding.modules.weldon_pooling import weldon_pool
 from visual_grounding.retrieval import search
 from visual_grounding.retrieval.recall import recall_summary
 
-Run = Callable[[torch.dtype], Any]
-FORWARDS: dict[str, Run] = {}
+Run = tuple[Callable[..., Any], tuple[Any, ...]]  # what is called, and its inputs
+FORWARDS: dict[str, Callable[[torch.dtype], Run]] = {}
 
 
-def forward(run: Run) -> Run:
-    """Register a run under its name."""
-    FORWARDS[run.__name__] = run
-    return run
+def forward(make: Callable[[torch.dtype], Run]) -> Callable[[torch.dtype], Run]:
+    """Register what makes a run under its name."""
+    FORWARDS[make.__name__] = make
+    return make
+
+
+def run(name: str, dtype: torch.dtype, device: str) -> Any:
+    """What a run gives whose modules and inputs are on a device. No device is the default while it is called."""
+    with torch.device(device):
+        call, inputs = FORWARDS[name](dtype)
+    return call(*inputs)
 
 
 def made(module: nn.Module, dtype: torch.dtype) -> Any:
@@ -92,56 +101,76 @@ def absent(*rows: list[int]) -> Tensor:
 # --- fusion: T = 4, B = 3, N = 2, R = 2, D = 8 -------------------------------------------------------------------
 
 
-IMAGES_ABSENT = [[0, 0, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1]]
+def images_absent() -> Tensor:
+    """Of one sentence none, of one half, of one all."""
+    return absent([0, 0, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1])
+
+
+def text_and_images(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """What is fused, and which images are absent."""
+    return numbers(4, 3, 8, dtype=dtype), numbers(3, 4, 8, dtype=dtype, seed=1), images_absent()
 
 
 @forward
-def gated_fusion(dtype: torch.dtype) -> Any:
+def gated_fusion(dtype: torch.dtype) -> Run:
     """Both gates, with and without images."""
-    text, images, mask = numbers(4, 3, 8, dtype=dtype), numbers(3, 4, 8, dtype=dtype, seed=1), absent(*IMAGES_ABSENT)
     adds, mixes = made(GatedFusion(8), dtype), made(GatedFusion(8, interpolate=True), dtype)
-    return adds(text, images, mask), mixes(text, images, mask), adds(text, None, None)
+
+    def call(text: Tensor, images: Tensor, mask: Tensor) -> Any:
+        return adds(text, images, mask), mixes(text, images, mask), adds(text, None, None)
+
+    return call, text_and_images(dtype)
 
 
 @forward
-def selective_attention(dtype: torch.dtype) -> Any:
+def selective_attention(dtype: torch.dtype) -> Run:
     """Two heads."""
-    text, images, mask = numbers(4, 3, 8, dtype=dtype), numbers(3, 4, 8, dtype=dtype, seed=1), absent(*IMAGES_ABSENT)
-    return made(SelectiveAttention(8, 2), dtype)(text, images, mask)
+    return made(SelectiveAttention(8, 2), dtype), text_and_images(dtype)
 
 
 @forward
-def visual_attention(dtype: torch.dtype) -> Any:
+def visual_attention(dtype: torch.dtype) -> Run:
     """With images, without, and in training, with dropout of nothing."""
-    text, images, mask = numbers(4, 3, 8, dtype=dtype), numbers(3, 4, 8, dtype=dtype, seed=1), absent(*IMAGES_ABSENT)
     attention = made(VisualAttention(8, 2), dtype)
-    return attention(text, images, mask), attention(text, None, None), attention.train()(text, images, mask)
+
+    def call(text: Tensor, images: Tensor, mask: Tensor) -> Any:
+        return attention(text, images, mask), attention(text, None, None), attention.train()(text, images, mask)
+
+    return call, text_and_images(dtype)
+
+
+def stored() -> tuple[Tensor, Tensor]:
+    """Features as a store has them, and which are absent."""
+    return numbers(3, 2, 2, 6, dtype=torch.float16), images_absent().view(3, 2, 2)
 
 
 @forward
-def image_projection(dtype: torch.dtype) -> Any:
-    """One layer and two; features as a store has them."""
-    features = numbers(3, 2, 2, 6, dtype=torch.float16)
-    mask = absent(*IMAGES_ABSENT).view(3, 2, 2)
-    return made(ImageProjection(6, 8), dtype)(features, mask), made(ImageProjection(6, 8, 5), dtype)(features, mask)
+def image_projection(dtype: torch.dtype) -> Run:
+    """One layer and two."""
+    one, two = made(ImageProjection(6, 8), dtype), made(ImageProjection(6, 8, 5), dtype)
+    return lambda features, mask: (one(features, mask), two(features, mask)), stored()
 
 
 @forward
-def standardised_image_projection(dtype: torch.dtype) -> Any:
+def standardised_image_projection(dtype: torch.dtype) -> Run:
     """In training, by the batch's own statistics, and after it."""
-    features = numbers(3, 2, 2, 6, dtype=torch.float16)
-    mask = absent(*IMAGES_ABSENT).view(3, 2, 2)
-    projection = made(ImageProjection(6, 8, standardise=True), dtype).train()
-    return projection(features, mask), projection.eval()(features, mask)
+    projection = made(ImageProjection(6, 8, standardise=True), dtype)
+
+    def call(features: Tensor, mask: Tensor) -> Any:
+        return projection.train()(features, mask), projection.eval()(features, mask)
+
+    return call, stored()
 
 
 @forward
-def batch_standardisation(dtype: torch.dtype) -> Any:
+def batch_standardisation(dtype: torch.dtype) -> Run:
     """Of several vectors, of one, and of none."""
     standardise = made(BatchStandardisation(6), dtype).train()
-    vectors = numbers(3, 6, dtype=dtype)
-    present = [absent([1, 1, 0])[0], absent([0, 1, 0])[0], absent([0, 0, 0])[0], None]
-    return [standardise(vectors, which) for which in present]
+
+    def call(vectors: Tensor, masks: Tensor) -> Any:
+        return [standardise(vectors, present) for present in (*masks, None)]
+
+    return call, (numbers(3, 6, dtype=dtype), absent([1, 1, 0], [0, 1, 0], [0, 0, 0]))
 
 
 # --- the retriever: B = 3, T = 4, R = 6, F = 6, D = 8 ------------------------------------------------------------
@@ -178,51 +207,54 @@ def pictures(pooling: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 @forward
-def joint_embedding_sru_linear(dtype: torch.dtype) -> Any:
+def joint_embedding_sru_linear(dtype: torch.dtype) -> Run:
     """VA's text encoder, mean-pooled images."""
-    return joint_embedding("sru", "linear", dtype)(*tokens(), *pictures("linear", dtype))
+    return joint_embedding("sru", "linear", dtype), (*tokens(), *pictures("linear", dtype))
 
 
 @forward
-def joint_embedding_bag_weldon(dtype: torch.dtype) -> Any:
+def joint_embedding_bag_weldon(dtype: torch.dtype) -> Run:
     """A bag of words, a grid."""
-    return joint_embedding("bag", "weldon", dtype)(*tokens(), *pictures("weldon", dtype))
+    return joint_embedding("bag", "weldon", dtype), (*tokens(), *pictures("weldon", dtype))
 
 
 @forward
-def joint_embedding_pretrained(dtype: torch.dtype) -> Any:
+def joint_embedding_pretrained(dtype: torch.dtype) -> Run:
     """A BERT that learns."""
-    return joint_embedding("pretrained", "linear", dtype)(*tokens(), *pictures("linear", dtype))
+    return joint_embedding("pretrained", "linear", dtype), (*tokens(), *pictures("linear", dtype))
 
 
 @forward
-def joint_embedding_standardised(dtype: torch.dtype) -> Any:
+def joint_embedding_standardised(dtype: torch.dtype) -> Run:
     """In training."""
     embedding = joint_embedding("bag", "weldon", dtype, norm=True).train()
     embedding.text.dropout = embedding.image.dropout = 0.0
-    return embedding(*tokens(), *pictures("weldon", dtype))
+    return embedding, (*tokens(), *pictures("weldon", dtype))
 
 
 @forward
-def recurrent_units(dtype: torch.dtype) -> Any:
+def recurrent_units(dtype: torch.dtype) -> Run:
     """40 steps, two layers of different sizes."""
-    return made(SRU(5, 8, 2), dtype)(numbers(40, 3, 5, dtype=dtype))
+    return made(SRU(5, 8, 2), dtype), (numbers(40, 3, 5, dtype=dtype),)
 
 
 @forward
-def weldon_pooling(dtype: torch.dtype) -> Any:
+def weldon_pooling(dtype: torch.dtype) -> Run:
     """49 cells, fewer, none."""
     mask = torch.zeros(3, 49, dtype=torch.bool)
     mask[1, 10:] = True
     mask[2] = True
-    return weldon_pool(numbers(3, 49, 8, dtype=dtype), mask)
+    return weldon_pool, (numbers(3, 49, 8, dtype=dtype), mask)
 
 
 @forward
-def triplet_loss(dtype: torch.dtype) -> Any:
+def triplet_loss(dtype: torch.dtype) -> Run:
     """Both directions; two captions of one image."""
-    similarity, rows = numbers(4, 4, dtype=dtype), torch.tensor([0, 0, 1, 2])
-    return [hardest_negative_triplet_loss(similarity, rows, 0.2, direction) for direction in ("image", "both")]
+
+    def call(similarity: Tensor, rows: Tensor) -> Any:
+        return [hardest_negative_triplet_loss(similarity, rows, 0.2, direction) for direction in ("image", "both")]
+
+    return call, (numbers(4, 4, dtype=dtype), torch.tensor([0, 0, 1, 2]))
 
 
 class Pairs(nn.Module):
@@ -234,21 +266,22 @@ class Pairs(nn.Module):
 
 
 @forward
-def triplet_criterion(dtype: torch.dtype) -> Any:
+def triplet_criterion(dtype: torch.dtype) -> Run:
     """Four pairs, one without its image."""
     text, images = (normalize(numbers(4, 8, dtype=dtype, seed=seed), dim=1) for seed in (0, 1))
     visual = {"padding_mask": absent([0], [0], [1], [0]).unsqueeze(1)}
     sample = {"net_input": {"text": text, "images": images, "visual": visual}, "ntokens": 9, "nsentences": 4}
     sample["image_rows"] = torch.tensor([0, 0, 1, 2])
-    return HardestNegativeTripletCriterion(None, 0.2, "both")(Pairs(), sample)[0]
+    criterion = HardestNegativeTripletCriterion(None, 0.2, "both")
+    return lambda sample: criterion(Pairs(), sample)[0], (sample,)
 
 
 @forward
-def visual_semantic_embedding(dtype: torch.dtype) -> Any:
+def visual_semantic_embedding(dtype: torch.dtype) -> Run:
     """The model that fairseq trains, on features and with a network of its own."""
     features, mask = pictures("linear", torch.float16)
     visual = {"features": features.unsqueeze(1), "padding_mask": mask.unsqueeze(1)}
-    return VisualSemanticEmbeddingModel(joint_embedding("sru", "linear", dtype))(*tokens(), visual)
+    return VisualSemanticEmbeddingModel(joint_embedding("sru", "linear", dtype)), (*tokens(), visual)
 
 
 # --- translation: B = 2, T = 4, N = 3, R = 2, F = 6, D = 16 --------------------------------------------------------
@@ -267,7 +300,7 @@ class Task:
         self.cfg = Namespace(image_features="features/some")
 
 
-def translate(arch: str, dtype: torch.dtype, **flags: object) -> Any:
+def translate(arch: str, dtype: torch.dtype, **flags: object) -> Run:
     """Scores of the next words, with images and without."""
     sizes = {"encoder_layers": 2, "decoder_layers": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 16}
     args = Namespace(arch=arch, **{**sizes, "encoder_attention_heads": 2, "decoder_attention_heads": 2, **flags})
@@ -283,30 +316,30 @@ def translate(arch: str, dtype: torch.dtype, **flags: object) -> Any:
         "padding_mask": absent([0, 0, 0, 0, 0, 1], [1, 1, 1, 1, 1, 1]).view(2, 3, 2),
     }
     if "visual" not in signature(model.forward).parameters:
-        return model(**inputs)[0]
-    return model(**inputs, visual=visual)[0], model(**inputs)[0]
+        return lambda inputs: model(**inputs)[0], (inputs,)
+    return lambda inputs, visual: (model(**inputs, visual=visual)[0], model(**inputs)[0]), (inputs, visual)
 
 
 @forward
-def visual_aware_transformer(dtype: torch.dtype) -> Any:
+def visual_aware_transformer(dtype: torch.dtype) -> Run:
     """VA."""
     return translate("visual_aware_transformer", dtype)
 
 
 @forward
-def gated_fusion_transformer(dtype: torch.dtype) -> Any:
+def gated_fusion_transformer(dtype: torch.dtype) -> Run:
     """Wu et al."""
     return translate("gated_fusion_transformer", dtype)
 
 
 @forward
-def selective_attention_transformer(dtype: torch.dtype) -> Any:
+def selective_attention_transformer(dtype: torch.dtype) -> Run:
     """Li et al."""
     return translate("selective_attention_transformer", dtype)
 
 
 @forward
-def text_only_transformer(dtype: torch.dtype) -> Any:
+def text_only_transformer(dtype: torch.dtype) -> Run:
     """The twin, which takes no images."""
     return translate("text_only_transformer", dtype)
 
@@ -325,17 +358,21 @@ class Bridge:
 
 
 @forward
-def encoder_input(dtype: torch.dtype) -> Any:
+def encoder_input(dtype: torch.dtype) -> Run:
     """fairseq's sentences as a pretrained encoder reads them."""
-    return EncoderInput(Bridge(), ["piece"] * 9, "dict.txt")(torch.tensor([[4, 5, 6, 2], [7, 2, 1, 1]]))
+    return EncoderInput(Bridge(), ["piece"] * 9, "dict.txt"), (torch.tensor([[4, 5, 6, 2], [7, 2, 1, 1]]),)
 
 
 @forward
-def encoder_rows(dtype: torch.dtype) -> Any:
+def encoder_rows(dtype: torch.dtype) -> Run:
     """An embedding's rows in fairseq's order, and back."""
-    converter, weight = EncoderInput(Bridge(), ["piece"] * 9, "dict.txt"), numbers(8, 4, dtype=dtype)
-    rows = converter.fairseq_rows(weight)
-    return rows, converter.tokenizer_rows(rows, weight)
+    converter = EncoderInput(Bridge(), ["piece"] * 9, "dict.txt")
+
+    def call(weight: Tensor) -> Any:
+        rows = converter.fairseq_rows(weight)
+        return rows, converter.tokenizer_rows(rows, weight)
+
+    return call, (numbers(8, 4, dtype=dtype),)
 
 
 # --- networks: B = 2 pictures ---------------------------------------------------------------------------------------
@@ -347,121 +384,136 @@ def pixels(side: int) -> Tensor:
 
 
 @forward
-def image_network(dtype: torch.dtype) -> Any:
+def image_network(dtype: torch.dtype) -> Run:
     """A network that is trained with the retriever; in evaluation mode, frozen or not."""
     network = made(ImageNetwork("resnet18", without_head(get_model("resnet18")), Preprocessing(64, 64), True), dtype)
-    learning = network(pixels(64))
-    network.freeze(True)
-    return learning, network(pixels(64))
+
+    def call(images: Tensor) -> Any:
+        learning = network(images)
+        network.freeze(True)
+        return learning, network(images)
+
+    return call, (pixels(64),)
 
 
-def timm_network(name: str, dtype: torch.dtype) -> Any:
+def timm_network(name: str, dtype: torch.dtype) -> Run:
     """The map, and the network's own pooling."""
     model = timm.create_model(name, pretrained=False)
-    images = numbers(2, 3, 160, 160, dtype=dtype)
-    return made(TimmMap(model, name), dtype)(images), made(TimmOwn(model), dtype)(images)
+    cells, own = made(TimmMap(model, name), dtype), made(TimmOwn(model), dtype)
+    return lambda images: (cells(images), own(images)), (numbers(2, 3, 160, 160, dtype=dtype),)
 
 
 @forward
-def timm_map(dtype: torch.dtype) -> Any:
+def timm_map(dtype: torch.dtype) -> Run:
     """A convolutional network."""
     return timm_network("test_resnet", dtype)
 
 
 @forward
-def timm_tokens(dtype: torch.dtype) -> Any:
+def timm_tokens(dtype: torch.dtype) -> Run:
     """A vision transformer."""
     return timm_network("test_vit", dtype)
 
 
-def image_tower(model: Any, family: str, dtype: torch.dtype) -> Any:
+def image_tower(model: Any, family: str, dtype: torch.dtype) -> Run:
     """Patches, and what is compared with text; at the tower's own size and at another."""
-    found = []
-    for side in (32, 48):
-        images, output = numbers(2, 3, side, side, dtype=dtype), FAMILIES[family].image_output
-        found.append(made(PatchMap(model, family, model.config), dtype)(images))
-        found.append(made(TowerEmbedding(model, output, model.config), dtype)(images))
-    return found
+    patches = made(PatchMap(model, family, model.config), dtype)
+    embedding = made(TowerEmbedding(model, FAMILIES[family].image_output, model.config), dtype)
+
+    def call(*pictures: Tensor) -> Any:
+        return [network(images) for images in pictures for network in (patches, embedding)]
+
+    return call, tuple(numbers(2, 3, side, side, dtype=dtype) for side in (32, 48))
 
 
 TOWER = {"hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 
 
 @forward
-def clip_image_tower(dtype: torch.dtype) -> Any:
+def clip_image_tower(dtype: torch.dtype) -> Run:
     """CLIP's."""
     config = CLIPVisionConfig(**TOWER, image_size=32, patch_size=8, projection_dim=20)
     return image_tower(CLIPVisionModelWithProjection(config), "clip", dtype)
 
 
 @forward
-def siglip_image_tower(dtype: torch.dtype) -> Any:
+def siglip_image_tower(dtype: torch.dtype) -> Run:
     """SigLIP's."""
     return image_tower(SiglipVisionModel(SiglipVisionConfig(**TOWER, image_size=32, patch_size=8)), "siglip", dtype)
 
 
 @forward
-def scattering(dtype: torch.dtype) -> Any:
+def scattering(dtype: torch.dtype) -> Run:
     """Wavelets, which are float32 in any model."""
-    return ScatteringNetwork(16, 2, 2)(pixels(16).permute(0, 3, 1, 2) / 255)
+    return ScatteringNetwork(16, 2, 2), (pixels(16).permute(0, 3, 1, 2) / 255,)
 
 
 @forward
-def scaled_network(dtype: torch.dtype) -> Any:
+def scaled_network(dtype: torch.dtype) -> Run:
     """Random weights whose features are of a usable size."""
-    return made(Scaled(nn.Conv2d(3, 4, 3)), dtype)(numbers(2, 3, 9, 9, dtype=dtype))
+    return made(Scaled(nn.Conv2d(3, 4, 3)), dtype), (numbers(2, 3, 9, 9, dtype=dtype),)
 
 
 # --- search and scores: these are float32 inside, whatever the model's precision ------------------------------------
 
 
 @forward
-def top_k(dtype: torch.dtype) -> Any:
+def top_k(dtype: torch.dtype) -> Run:
     """With ties, and all of the columns."""
-    scores = numbers(3, 40, dtype=dtype)
-    return search.top_k(scores, 40), search.top_k(scores, 3), search.top_k(scores.round(), 3)
+
+    def call(scores: Tensor) -> Any:
+        return search.top_k(scores, 40), search.top_k(scores, 3), search.top_k(scores.round(), 3)
+
+    return call, (numbers(3, 40, dtype=dtype),)
 
 
 @forward
-def scan(dtype: torch.dtype) -> Any:
+def scan(dtype: torch.dtype) -> Run:
     """Several chunks of several blocks."""
-    return search.scan(numbers(3, 8), numbers(300, 8, seed=1), 4, chunk=130, query_chunk=2)
+    return partial(search.scan, count=4, chunk=130, query_chunk=2), (numbers(3, 8), numbers(300, 8, seed=1))
 
 
 @forward
-def rerank(dtype: torch.dtype) -> Any:
+def rerank(dtype: torch.dtype) -> Run:
     """Candidates that are given."""
     candidates = torch.tensor([[0, 1, 2, 3], [3, 2, -1, -1], [5, 4, 3, 2]])
-    return search.rerank(numbers(3, 8), numbers(6, 8, seed=1), candidates, 2, torch.tensor([0, -1, 5]))
+    return search.rerank, (numbers(3, 8), numbers(6, 8, seed=1), candidates, 2, torch.tensor([0, -1, 5]))
 
 
 @forward
-def exact_search(dtype: torch.dtype) -> Any:
+def exact_search(dtype: torch.dtype) -> Run:
     """With excluded and absent images, and equal ones beyond the candidates, so that float64 has to look again."""
     images = numbers(300, 8, seed=1)
     images[7] = 0
     images[20:60] = 10 * images[20]
     queries = torch.cat([numbers(3, 8), images[20:21]])
     exclude = torch.tensor([0, -1, 5, 20])
-    return search.exact_search(queries, images, 3, queries.device, chunk=130, exclude=exclude, query_chunk=2)
+    options = {"device": queries.device, "chunk": 130, "query_chunk": 2}
+    return partial(search.exact_search, k=3, exclude=exclude, **options), (queries, images)
 
 
 @forward
-def recall(dtype: torch.dtype) -> Any:
+def recall(dtype: torch.dtype) -> Run:
     """Five captions of four images."""
-    found = recall_summary(numbers(5, 8), numbers(4, 8, seed=1), torch.tensor([0, 1, 1, 2, 3]))
-    return torch.tensor(list(found.values()))
+
+    def call(text: Tensor, images: Tensor, rows: Tensor) -> Any:
+        return text.new_tensor(list(recall_summary(text, images, rows).values()))
+
+    return call, (numbers(5, 8), numbers(4, 8, seed=1), torch.tensor([0, 1, 1, 2, 3]))
 
 
 @forward
-def heat_maps(dtype: torch.dtype) -> Any:
+def heat_maps(dtype: torch.dtype) -> Run:
     """A grid of 3 x 3 cells against a text."""
-    grid = heat_map.heat_map(numbers(9, 8, dtype=dtype), numbers(8, dtype=dtype, seed=1), 2).view(3, 3)
-    return grid, heat_map.upsample(grid, 5, 7)
+
+    def call(cells: Tensor, text: Tensor) -> Any:
+        grid = heat_map.heat_map(cells, text, 2).view(3, 3)
+        return grid, heat_map.upsample(grid, 5, 7)
+
+    return call, (numbers(9, 8, dtype=dtype), numbers(8, dtype=dtype, seed=1))
 
 
 @forward
-def heat_map_for_the_eye(dtype: torch.dtype) -> Any:
+def heat_map_for_the_eye(dtype: torch.dtype) -> Run:
     """Where it is highest, and in 0..1."""
-    grid = numbers(3, 3, dtype=dtype)
-    return heat_map.stretch(grid), torch.tensor(heat_map.peak(grid))
+    return lambda grid: (heat_map.stretch(grid), grid.new_tensor(heat_map.peak(grid))), (numbers(3, 3, dtype=dtype),)

@@ -1,11 +1,13 @@
 """A CUDA device that isn't there: tensors say that they are on it, and are computed with on the CPU.
 
 `FakeTensorMode` has no numbers, so nothing runs there whose shapes or branches depend on them. Here everything runs but
-backward, and a CPU tensor that meets one of these is refused as a GPU refuses it.
+backward, and a CPU tensor that meets one of these is refused as a GPU refuses it. Neither makes CUDA the default
+device: what a forward makes without saying where is on the CPU, as everywhere.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import Any
 
 import pytest
@@ -77,8 +79,10 @@ class _PretendedMode(TorchDispatchMode):
         pretended = [isinstance(tensor, PretendedTensor) for tensor in tensors]
         asked = kwargs.get("device")
         moves = func in (aten.copy_.default, aten._to_copy.default)
-        # Numbers without dimensions may lie on the CPU, and so may an index.
-        strangers = [tensor for tensor, ours in zip(tensors, pretended) if not ours and tensor.dim()]
+        # Numbers without dimensions may lie on the CPU, but for results, and so may an index.
+        strict = func.overloadpacket in _TAKES_NO_NUMBER_OF_THE_CPU
+        strangers = [tensor for tensor, ours in zip(tensors, pretended) if not ours and (strict or tensor.dim())]
+        strangers += [args[place] for place in _written(func) if not isinstance(args[place], PretendedTensor)]
         if func.overloadpacket in (aten.index, aten.index_put, aten.index_put_):
             strangers = [tensor for tensor in strangers if not any(tensor is index for index in args[1])]
             strangers += [index for index in args[1] if isinstance(index, PretendedTensor) and not pretended[0]]
@@ -99,6 +103,18 @@ class _PretendedMode(TorchDispatchMode):
         if args and isinstance(args[0], Tensor) and (args[0].dim() or len(pretended) == 1):
             return isinstance(args[0], PretendedTensor)
         return any(pretended)
+
+
+_TAKES_NO_NUMBER_OF_THE_CPU = {aten.cat, aten.embedding, aten.gather, aten.index_select, aten.stack, aten.take}
+
+
+@cache
+def _written(func: Any) -> list[int]:
+    """Places of the arguments that an operation changes."""
+    arguments = func._schema.arguments
+    return [
+        at for at, each in enumerate(arguments) if not each.kwarg_only and each.alias_info and each.alias_info.is_write
+    ]
 
 
 def _softmax(scores: Tensor, dim: int, half_to_float: bool) -> Tensor:
@@ -150,6 +166,8 @@ def pretended_cuda() -> Iterator[None]:
 
 @contextmanager
 def fake_cuda() -> Iterator[None]:
-    """torch's own: shapes, types and devices without numbers. What is made inside is made on a CUDA device."""
-    with FakeTensorMode(), torch.device("cuda"):
+    """torch's own: shapes, types and devices without numbers."""
+    with FakeTensorMode(), pytest.MonkeyPatch.context() as patch:
+        # fairseq asks so for sizes, and torch looks for them in a memory that isn't there.
+        patch.setattr(torch.onnx.operators, "shape_as_tensor", lambda tensor: tensor.shape)
         yield

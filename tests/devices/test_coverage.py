@@ -9,7 +9,7 @@ from types import CodeType, ModuleType
 import pytest
 import torch
 from devices.chains import CHAINS
-from devices.forwards import FORWARDS
+from devices.forwards import FORWARDS, run
 from devices.pretended_device import pretended_cuda
 from devices.recording import computing_classes, computing_functions, recorded
 from torch import nn
@@ -37,9 +37,9 @@ ON_THE_CPU_ONLY = {
 def reached(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[type], set[CodeType]]:
     """What all runs on the pretended device reach."""
     with recorded() as found, pretended_cuda():
-        for run in FORWARDS.values():
-            with torch.device("cuda"), torch.no_grad():
-                run(torch.float32)
+        with torch.no_grad():
+            for name in FORWARDS:
+                run(name, torch.float32, "cuda")
         for name, chain in CHAINS.items():
             chain(tmp_path_factory.mktemp(name), "cuda")
     return found

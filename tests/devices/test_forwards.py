@@ -1,12 +1,12 @@
 """Every forward on a CUDA device that isn't there: nothing of it stays on the CPU, in any precision."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
-from devices.forwards import FORWARDS
+from devices.forwards import FORWARDS, run
 from devices.pretended_device import fake_cuda, pretended_cuda
 from devices.recording import package_functions
 from torch import Tensor
@@ -38,54 +38,53 @@ OTHERS_ASK_FOR_NUMBERS = {
 ON_THE_CPU = {"exact_search", "rerank"}  # by what they promise to return
 
 
-@contextmanager
-def on_pretended_cuda() -> Iterator[None]:
-    with pretended_cuda(), torch.device("cuda"):
-        yield
-
-
 def tensors_of(found: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
+
+
+@cache
+def on_fake_cuda(name: str, dtype: torch.dtype) -> tuple[str | None, set[str]]:
+    """What of a run asks for numbers, if anything does; otherwise the devices of its results."""
+    try:
+        with fake_cuda(), torch.no_grad():
+            return None, {tensor.device.type for tensor in tensors_of(run(name, dtype, "cuda"))}
+    except DATA_DEPENDENT as error:
+        return name if name in OTHERS_ASK_FOR_NUMBERS else package_functions(error, visual_grounding)[-1], set()
 
 
 @pytest.mark.parametrize("name", FORWARDS)
 def test_forward_runs_on_a_fake_cuda_device(name: str) -> None:
     for precision, dtype in PRECISIONS.items():
-        try:
-            with fake_cuda(), torch.no_grad():
-                found = tensors_of(FORWARDS[name](dtype))
-        except DATA_DEPENDENT as error:
-            if name in OTHERS_ASK_FOR_NUMBERS:
-                continue
-            function = package_functions(error, visual_grounding)[-1]
-            assert function in ASKS_FOR_NUMBERS, f"{function} asks for numbers on the device ({precision}): {error}"
-            continue
-        assert found and {tensor.device.type for tensor in found} == {"cuda"}, f"{name}, {precision}"
+        asking, devices = on_fake_cuda(name, dtype)
+        if asking is None:
+            assert devices == {"cuda"}, f"{name}, {precision}"
+        else:
+            assert asking in {*ASKS_FOR_NUMBERS, *OTHERS_ASK_FOR_NUMBERS}, f"{asking} asks for numbers, {precision}"
 
 
 def test_functions_listed_as_asking_for_numbers_do_so() -> None:
-    asking = set()
-    for name, run in FORWARDS.items():
-        try:
-            with fake_cuda(), torch.no_grad():
-                run(torch.float32)
-        except DATA_DEPENDENT as error:
-            asking.add(name if name in OTHERS_ASK_FOR_NUMBERS else package_functions(error, visual_grounding)[-1])
+    asking = {on_fake_cuda(name, torch.float32)[0] for name in FORWARDS} - {None}
     assert asking == {*ASKS_FOR_NUMBERS, *OTHERS_ASK_FOR_NUMBERS}
+
+
+@cache
+def on_the_cpu(name: str, dtype: torch.dtype) -> list[Tensor]:
+    """What a run gives there."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return tensors_of(run(name, dtype, "cpu"))
 
 
 @pytest.mark.parametrize("name", FORWARDS)
 @pytest.mark.parametrize("precision", [*PRECISIONS, "autocast"])
 def test_forward_gives_on_a_pretended_cuda_device_what_it_gives_on_the_cpu(name: str, precision: str) -> None:
     dtype = PRECISIONS.get(precision, torch.float32)
+    expected = on_the_cpu(name, dtype)
     torch.manual_seed(0)
-    with torch.no_grad():
-        expected = tensors_of(FORWARDS[name](dtype))
-    torch.manual_seed(0)
-    with on_pretended_cuda(), torch.no_grad():
+    with pretended_cuda(), torch.no_grad():
         half = torch.autocast("cuda", torch.float16) if precision == "autocast" else nullcontext()
         with half:
-            found = tensors_of(FORWARDS[name](dtype))
+            found = tensors_of(run(name, dtype, "cuda"))
         assert {tensor.device.type for tensor in found} == {"cpu" if name in ON_THE_CPU else "cuda"}
         found = [tensor.cpu() for tensor in found]
     assert len(found) == len(expected)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from devices.chains import CHAINS
-from devices.forwards import FORWARDS
+from devices.forwards import FORWARDS, run
 from devices.test_forwards import PRECISIONS, tensors_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -18,8 +18,8 @@ def test_forward_gives_on_a_cuda_device_nearly_what_it_gives_on_the_cpu(name: st
     found = []
     for device in ("cpu", "cuda"):
         torch.manual_seed(0)
-        with torch.device(device), torch.no_grad():
-            found.append([tensor.float().cpu() for tensor in tensors_of(FORWARDS[name](PRECISIONS[precision]))])
+        with torch.no_grad():
+            found.append([tensor.float().cpu() for tensor in tensors_of(run(name, PRECISIONS[precision], device))])
     if name == "scaled_network":  # what it is scaled by comes from each device's own random numbers
         return
     for theirs, ours in zip(*found, strict=True):
@@ -30,8 +30,8 @@ def test_forward_gives_on_a_cuda_device_nearly_what_it_gives_on_the_cpu(name: st
 @pytest.mark.parametrize("name", FORWARDS)
 def test_forward_can_be_differentiated_on_a_cuda_device(name: str) -> None:
     """Under autocast, as `--amp` trains; what is made of no weights has nothing to differentiate."""
-    with torch.device("cuda"), torch.autocast("cuda", torch.float16):
-        found = tensors_of(FORWARDS[name](torch.float32))
+    with torch.autocast("cuda", torch.float16):
+        found = tensors_of(run(name, torch.float32, "cuda"))
     learning = [tensor for tensor in found if tensor.requires_grad]
     if learning:
         sum(tensor.float().sum() for tensor in learning).backward()

@@ -370,7 +370,7 @@ def test_interrupted_import_continues_to_the_same_bytes(
     for name in ("features.npy", "keys.txt", "meta.json"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     np.save(tmp_path / "f.npy", features + 1)
-    with pytest.raises(InputError, match=r"out was made with other choices \(arrays was '[0-9a-f]{64}', now '"):
+    with pytest.raises(InputError, match=r"out was made with other choices \(other arrays\)\."):
         store_of(tmp_path / "f.npy", tmp_path / "out", keys=keys)
 
 

@@ -5,10 +5,12 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
+from enum import Enum
 from typing import Any
 
 import pytest
 from fairseq import options
+from fairseq.dataclass import FairseqDataclass
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_REGISTRY
@@ -91,3 +93,28 @@ def flags_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
 def mentioned(text: str) -> set[str]:
     """Flags that a text names; the beginning of one, as `--image-` in a pattern, isn't."""
     return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9]*(?:-[a-z0-9]+)*(?![\w-]|\{)", text))
+
+
+def configs() -> list[type]:
+    """The dataclasses of this package whose fields are flags of fairseq's commands."""
+    return [each for each in every_dataclass(FairseqDataclass) if each.__module__.startswith("visual_grounding.")]
+
+
+def every_dataclass(base: type) -> list[type]:
+    """A class and all that derive from it."""
+    return [base, *(found for each in base.__subclasses__() for found in every_dataclass(each))]
+
+
+def rows_of(config: type) -> list[str]:
+    """The rows of a page's table for the flags that a dataclass adds: `| flag | default | what it is for |`."""
+    rows = []
+    for name in vars(config).get("__annotations__", {}):
+        field = config.__dataclass_fields__[name]
+        if name == "data" or str(field.default).startswith("${"):  # no flag, or filled from another's
+            continue
+        default = "" if field.default in (None, "") or field.default is False else f"`{field.default}`"
+        choices = field.type if isinstance(field.type, type) and issubclass(field.type, Enum) else ()
+        said = field.metadata["help"] + (f" ({', '.join(f'`{each.value}`' for each in choices)})" if choices else "")
+        flag = f"`--{name.replace('_', '-')}`"
+        rows.append(f"| {flag} | {default} | {said} |".replace("  ", " ").replace("<", r"\<"))
+    return rows

@@ -83,7 +83,7 @@ def test_sources_are_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "twice.txt").write_text("a.jpg\nb.jpg\na.jpg\n")
     refused("twice.txt", r"keys should be unique, but 'a\.jpg' is number 1 and again number 3")
     (tmp_path / "gap.txt").write_text("a.jpg\n\n")
-    refused("gap.txt", r"key number 2 should be UTF-8, not empty.* but is ''")
+    refused("gap.txt", r"gap\.txt should have the path of an image in every line, but line 2 is blank\.")
     (tmp_path / "one.jpg").write_bytes(encoded(picture()))
     refused(
         "one.jpg",

@@ -88,6 +88,23 @@ def test_retrieve_dense_fills_up_when_the_collection_is_small_and_counts(retriev
     assert counts == {"empty": 1, "truncated": 1, "short": 2}
 
 
+def test_retrieve_dense_gives_no_image_to_what_the_retriever_reads_nothing_of(retriever, index, monkeypatch):
+    encode = type(retriever).encode_tokens
+
+    def read_nothing_of_the_second(*arguments):
+        vectors = encode(*arguments).clone()
+        vectors[1] = 0
+        return vectors
+
+    monkeypatch.setattr(type(retriever), "encode_tokens", read_nothing_of_the_second)
+    finder = DenseFinder(retriever, index, 3)
+    found = finder.find(["w1", "w2", ""])
+    assert (found.ids[0] >= 0).all() and (found.ids[1:] == -1).all() and found.counts["empty"] == 2
+    assert list(finder.warnings(found.counts, 3)) == [
+        "2 of 3 sentences (66.7 %) are empty, or hold nothing that the retriever reads; they have no image."
+    ]
+
+
 def test_retrieve_dense_continues_after_an_interruption_with_the_same_bytes(
     retriever, index, sentences, tmp_path, monkeypatch
 ):
@@ -131,7 +148,7 @@ def test_retrieve_dense_refuses_keys_of_another_length_and_counts_below_one(retr
 
 def test_retrieve_dense_refuses_an_output_of_another_text(retriever, index, tmp_path):
     retrieve_dense(retriever, index, ["w1"], tmp_path / "ids")
-    with pytest.raises(InputError, match=r"made with other choices .*text_sha256 was"):
+    with pytest.raises(InputError, match=r"ids was made with other choices \(another text\)\."):
         retrieve_dense(retriever, index, ["w2"], tmp_path / "ids")
 
 

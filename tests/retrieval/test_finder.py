@@ -190,6 +190,10 @@ def test_open_finder_reads_the_flags_of_retrieve(retriever, store, tmp_path):
         ("", r"a finder should be a method \(dense, keyword, paired\) and its flags, but is empty"),
         ("dense", r"finder 'dense': the following arguments are required: --retriever, --index"),
         ("paired --image-features x --nprobe 3", r"finder 'paired': unrecognized arguments: --nprobe 3"),
+        (
+            "dense --retriever r --index i --n 3",
+            r"finder 'dense': unrecognized arguments: --n 3; close .*: --nprobe, -n",
+        ),
         ("paired --image-features nowhere", r"nowhere should hold a feature store, but there is no"),
     ],
 )

@@ -35,6 +35,27 @@ def test_retrieve_paired_refuses_an_unknown_key_when_strict(store, tmp_path):
         retrieve_paired(FeatureStore(store), KEYS, tmp_path / "ids", strict=True)
 
 
+def test_retrieve_paired_refuses_keys_of_which_the_store_has_none(store, tmp_path):
+    message = r"but it has none of them, such as 'photos/image7' in line 2; the store's are like 'image0.jpg'\."
+    for strict in (False, True):
+        with pytest.raises(InputError, match=message) as refused:
+            retrieve_paired(FeatureStore(store), ["", "photos/image7", "other"], tmp_path / "ids", strict=strict)
+        assert refused.value.choices == ("keys",)
+    assert list(tmp_path.iterdir()) == [store]
+
+
+def test_retrieve_paired_takes_parts_without_a_known_key_and_texts_without_keys(store, tmp_path):
+    finder = PairedFinder(FeatureStore(store))
+    write_image_ids(finder, ["image7.jpg", "other", "another"], tmp_path / "ids", shard_size=1)
+    assert ImageIds(tmp_path / "ids").ids.tolist() == [[7], [-1], [-1]]
+    assert list(finder.warnings({"empty": 0, "unknown": 2}, 3)) == [
+        "2 of 3 sentences (66.7 %) have no image; 2 of them have a key that the store doesn't have, such as 'other' in "
+        "line 2; the store's are like 'image0.jpg'."
+    ]
+    retrieve_paired(FeatureStore(store), ["", ""], tmp_path / "empty")
+    assert ImageIds(tmp_path / "empty").ids.tolist() == [[-1], [-1]]
+
+
 def test_retrieve_paired_refuses_keys_of_another_length_than_the_text(store, tmp_path):
     with pytest.raises(InputError, match="for each of the 4 sentences of the text, but there are 5"):
         retrieve_paired(FeatureStore(store), KEYS, tmp_path / "ids", sentences=["a"] * 4)

@@ -151,6 +151,20 @@ def test_artefact_names_the_choice_that_differs_when_it_is_unfinished(tmp_path: 
         make(tmp_path / "out", {"pool": "mean", "seed": 1}, shard_size=3)
 
 
+def test_artefact_says_in_words_what_a_digest_is_of(tmp_path: Path) -> None:
+    digests = {name: digit * 64 for name, digit in (("text_sha256", "0"), ("stop_words_sha256", "1"), ("arrays", "2"))}
+    plan = {**digests, "boxes": "bbox", "exclude_sha256": None}
+    artefact = make(tmp_path / "out", plan)
+    fill(artefact, next(artefact.missing()))
+    now = {**dict.fromkeys(digests, "f" * 64), "boxes": "e" * 64, "exclude_sha256": "d" * 64}
+    with pytest.raises(InputError) as refused:
+        make(tmp_path / "out", now)
+    assert (
+        "(other arrays; boxes was 'bbox', now '" + "e" * 64 + "'; other images to exclude; other stop words; another "
+        "text). Choose another folder" in str(refused.value)
+    )
+
+
 def test_artefact_names_the_choice_that_differs_when_it_is_finished(tmp_path: Path) -> None:
     artefact = make(tmp_path / "out")
     for shard in artefact.missing():

@@ -1,21 +1,52 @@
 """Read translations and references: plain text, or what `fairseq-generate` prints, recognised by content.
 
 `fairseq-generate` prints its sentences in the order of its batches, several lines each: `H-<id>` is the hypothesis as
-the model's tokens, `D-<id>` the same after `--post-process`, `--bpe` and `--tokenizer` have been undone.
+the model's tokens, `D-<id>` the same after `--post-process`, `--bpe` and `--tokenizer` have been undone. `T-<id>` is
+the target that belongs to it, which tells whether a reference is of the sentences that were translated.
 """
 
+import html
 import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import InputError
+from ..shares import warn_of
 from ..storage.lines import read_lines
+from ..text.pieces import join_pieces
 
 _HYPOTHESIS = re.compile(r"([HD])-(\d+)\t(?:-?(?:inf|nan|[\d.]+(?:e[+-]?\d+)?))(?:\t(.*))?", re.IGNORECASE)
 _SUBWORD_MARK = re.compile(r"@@(?= |$)|(?:^| )(?:\u2581|##(?=\w))")
+_TARGET = re.compile(r"T-(\d+)\t(.*)")
+_UNKNOWN = "<unk>"  # also in <<unk>>, as fairseq-generate writes it into targets
+_ENOUGH = 10  # comparable sentences to tell another set by, where there are so many
+
+
+class Translations(NamedTuple):
+    """What a file of translations holds.
+
+    Attributes:
+        sentences: the translations in the order of the corpus; empty ones are kept.
+        targets: sentence id, counted from 0 -> its target, as far as there are any; none in plain text.
+    """
+
+    sentences: list[str]
+    targets: dict[int, str]
 
 
 def read_hypotheses(path: str | Path) -> list[str]:
-    """Translations in the order of the corpus, one string a sentence; empty translations are kept.
+    """Translations in the order of the corpus, one string a sentence: `read_translations` without the targets.
+
+    Raises:
+        InputError: as `read_translations`.
+    """
+    return read_translations(path).sentences
+
+
+def read_translations(path: str | Path) -> Translations:
+    """Translations, and beside what `fairseq-generate` prints the targets of the sentences that it translated.
 
     Of several translations of a sentence (`--nbest`) the first, which is the best, counts.
 
@@ -23,11 +54,14 @@ def read_hypotheses(path: str | Path) -> list[str]:
         InputError: as `read_lines`; a sentence id is missing or comes from two runs; words are still split.
     """
     lines = read_lines(path)
+    targets: dict[int, str] = {}
     found = [match for match in map(_HYPOTHESIS.fullmatch, lines) if match]
     if found:
+        numbered = [(int(match[1]), match[2]) for match in map(_TARGET.fullmatch, lines) if match]
         lines = _in_corpus_order(path, found)
+        targets = {number: target for number, target in numbered if number < len(lines)}
     _refuse_subwords(path, lines)
-    return lines
+    return Translations(lines, targets)
 
 
 def read_references(path: str | Path) -> list[str]:
@@ -41,6 +75,61 @@ def read_references(path: str | Path) -> list[str]:
         raise InputError(f"{path} should hold one reference translation a line, but is empty: nothing to compare with.")
     _refuse_subwords(path, lines)
     return lines
+
+
+def check_targets(
+    path: str | Path, targets: Mapping[int, str], reference_path: str | Path, references: Sequence[str]
+) -> Iterator[str]:
+    """Insist that references are those of the sentences that were translated, by the targets beside the translations.
+
+    Only letters and digits are compared, so that tokens, pieces, case and accents may differ; a target with unknown
+    words isn't compared.
+
+    Args:
+        path: of the translations.
+        targets: sentence id -> target.
+        reference_path: of the references.
+        references: one for each sentence.
+
+    Returns:
+        a warning where some differ.
+
+    Raises:
+        InputError: more than half of them differ, of at least 10, or of all where there are fewer sentences.
+    """
+    compared = [number for number, target in sorted(targets.items()) if _UNKNOWN not in target]
+    differing = [number for number in compared if _letters(targets[number]) != _letters(references[number])]
+    if not differing:
+        return
+    first = differing[0]
+    place = (
+        f"the first is sentence {first + 1}: {_shortened(targets[first])} in {path}, but "
+        f"{_shortened(references[first])} in {reference_path}"
+    )
+    if len(compared) >= min(_ENOUGH, len(references)) and 2 * len(differing) > len(compared):
+        raise InputError(
+            f"{path} should hold translations of the sentences in {reference_path}, but of the targets that "
+            f"fairseq-generate wrote beside them (T- lines) {len(differing)} of {len(compared)} are other sentences, "
+            f"{place}. Give the reference of the set that was translated, in the target language, or translate this "
+            "set: fairseq-generate … --gen-subset SPLIT. If they are the same sentences in another spelling, give the "
+            f"translations alone: grep ^D- {path} | sort -V | cut -f3"
+        )
+    said = f"aren't the reference's, letter for letter; {place}."
+    yield from warn_of(len(differing), len(compared), said, f"targets in {path}")
+
+
+def _letters(text: str) -> str:
+    """Letters and digits, without case and accents.
+
+    >>> _letters("▁Zwei ▁ Mä d chen &quot; 2"), _letters("Crè@@ me") == _letters("creme")
+    ('zweimadchen2', True)
+    """
+    plain = unicodedata.normalize("NFKD", html.unescape(join_pieces(text)))
+    return "".join(letter for letter in plain.casefold() if letter.isalnum())
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:59]}…")
 
 
 def _in_corpus_order(path: str | Path, found: list[re.Match[str]]) -> list[str]:

@@ -64,9 +64,10 @@ def run(args: argparse.Namespace) -> int:
     from ..diagnosis.findings import Level
 
     _check_flags(args)
-    problems = 0
+    problems = notes = 0
     for finding in diagnose(args):
         problems += finding.level is Level.WRONG
+        notes += finding.level is Level.NOTE
         flags = [_flag(choice) for choice in finding.choices if choice in vars(args)]
         see = f" See {' and '.join(flags)}." if flags else ""
         say(f"{finding.level.value:5}  {finding.text}{see}")
@@ -75,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
     if problems:
         say(f"{problems} thing{'s' if problems > 1 else ''} to mend.")
         return 2
-    say(f"All is well.{f' Next: {next_command(args)}' if args.next else ''}")
+    verdict = f"Nothing is wrong; {notes} note{'s' if notes > 1 else ''}." if notes else "All is well."
+    say(f"{verdict}{f' Next: {next_command(args)}' if args.next else ''}")
     return 0
 
 

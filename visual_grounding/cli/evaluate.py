@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
         ("hypothesis", args.hypothesis, args.checkpoint),
         ("twin", args.twin, args.twin_checkpoint),
     ):
-        forms[system] = [_read_forms(path, args, len(references)) for path in paths]
+        forms[system] = [_read_forms(path, args, references) for path in paths]
         if paths:
             systems[system] = _score_system(paths, forms[system], reference_forms, checkpoint, args)
     if args.checkpoint and args.twin_checkpoint:
@@ -135,12 +135,14 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"--seed should not be negative, but is {args.seed}.")
 
 
-def _read_forms(path: str, args: argparse.Namespace, sentences: int) -> "TextForms":
-    from ..analysis.hypotheses import read_hypotheses
+def _read_forms(path: str, args: argparse.Namespace, references: Sequence[str]) -> "TextForms":
+    from ..analysis.hypotheses import check_targets, read_translations
     from ..analysis.translation_scores import check_same_length, text_forms
 
-    hypotheses = read_hypotheses(path)
-    check_same_length(path, len(hypotheses), args.reference, sentences)
+    hypotheses, targets = read_translations(path)
+    check_same_length(path, len(hypotheses), args.reference, len(references))
+    for warning in check_targets(path, targets, args.reference, references):
+        print(f"warning: {warning}", file=sys.stderr)
     _warn_about_form(path, hypotheses, args.hypothesis_is, "--hypothesis-is")
     return text_forms(hypotheses, form=args.hypothesis_is, language=args.target_lang)
 

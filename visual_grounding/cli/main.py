@@ -9,6 +9,7 @@ from importlib import import_module
 from types import ModuleType
 
 from ..errors import InputError
+from ..flags import FlagParser
 from ..storage.ranks import this_rank
 
 VERBS = {
@@ -40,7 +41,7 @@ def parser_of(verb: str, words: Sequence[str]) -> argparse.ArgumentParser:
         InputError: the words choose something that isn't there.
     """
     module = module_of(verb)
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog=f"visual-grounding {verb}",
         description=module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -63,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         the exit status: 0; 2 where the input is wrong (the message alone is printed); 130 for Ctrl-C.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    overview = argparse.ArgumentParser(
+    overview = FlagParser(
         prog="visual-grounding",
         description="Find images for text, and train text models that use them.",
         epilog="\n".join(f"  {verb:17} {what}" for verb, what in VERBS.items()),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..flags import FlagParser
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,11 +51,11 @@ def add_chosen_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) 
     """
     from ..retrieval.finder import METHODS, find_class
 
-    choice = argparse.ArgumentParser(add_help=False)
+    choice = FlagParser(add_help=False)
     choice.add_argument("--method", nargs="?")
     method = choice.parse_known_args(words)[0].method
     if method is None:
-        sections = [argparse.ArgumentParser(usage=argparse.SUPPRESS, add_help=False) for _ in METHODS]
+        sections = [FlagParser(usage=argparse.SUPPRESS, add_help=False) for _ in METHODS]
         for name, section in zip(METHODS, sections):
             find_class(name).add_arguments(section.add_argument_group(f"--method {name}"))
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -74,7 +75,7 @@ def _add_unread_arguments(parser: argparse.ArgumentParser, method: str) -> None:
     """Take another method's flags, too, with a warning: a script may give the same ones to several methods."""
     from ..retrieval.finder import find_class
 
-    others = argparse.ArgumentParser(add_help=False)
+    others = FlagParser(add_help=False)
     find_class(method).add_arguments(others)
     for action in others._actions:
         names = [name for name in action.option_strings if name not in parser._option_string_actions]

@@ -31,6 +31,7 @@ from ..features.store import FeatureStore
 from ..retrieval.finder import Finder
 from ..retrieval.image_ids import NO_IMAGE, ImageIds
 from ..shares import percent, share
+from ..storage.artefact import META
 from ..text.resemblance import UNLIKE
 from .complete_batches import CompleteBatches
 from .image_memory import ImageMemory, restored_checkpoint, task_state_of
@@ -188,6 +189,7 @@ class VisualContext:
         parts = parts or [(len(dataset), 1)]
         roots = utils.split_paths(self.cfg.image_ids)
         root = roots[(epoch - 1) % len(roots)] if split == self.cfg.train_subset else roots[0]
+        _check_root(root, split)
         folders = [os.path.join(root, split + (str(part) if part else "")) for part in range(len(parts))]
         ids, tables = load_image_ids(folders, self.cfg.images_per_sentence, [times for _, times in parts])
         first = 0
@@ -319,6 +321,16 @@ class VisualContext:
         if message not in self._said and not (several and torch.distributed.get_rank()):
             logger.warning(message)
         self._said.add(message)
+
+
+def _check_root(root: str, split: str) -> None:
+    """Refuse a table where the folder that holds one for each split is meant."""
+    if os.path.isfile(os.path.join(root, META)) and not os.path.isdir(os.path.join(root, split)):
+        parent, name = os.path.split(os.path.normpath(root))
+        raise InputError(
+            f"--image-ids should be a folder with one table for each split, such as DIR/{split}, but {root} is itself "
+            f"a table. If it is that of the split {name}, give the folder it lies in: --image-ids {parent or '.'}"
+        )
 
 
 def forget_unchecked(cfg: Any) -> None:

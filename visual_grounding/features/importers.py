@@ -71,13 +71,13 @@ def import_features(
             try:
                 writer.write(shard, block.features, block.unreadable, block.columns)
             except InputError as error:
-                unscaled = "boxes" in error.choices and block.sizes is None
-                if not unscaled or not (block.columns["boxes"] > 1).any():
+                if "boxes" not in error.choices:
                     raise
-                hint = "If boxes are in pixels, give the pictures' widths and heights."
-                raise InputError(
-                    f"{error} {hint}", "boxes" if table is None else "regions_table", "box_sizes"
-                ) from error
+                choices, hint = ["boxes", "box_format"] if table is None else ["regions_table"], ""
+                if block.sizes is None and (block.columns["boxes"] > 1).any():
+                    choices.append("box_sizes")
+                    hint = " If boxes are in pixels, give the pictures' widths and heights."
+                raise InputError(f"{error}{hint}", *choices) from error
             progress.update(shard.stop - shard.start)
     made = {"arrays": plan["arrays"][:ARRAYS_DIGITS]} if made_by is None else {"made_by": made_by}
     named = {name.removesuffix("_sha256"): digest[:8] for name, digest in columns.digests().items()}

@@ -5,6 +5,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from ..errors import InputError
 from ..storage.lines import read_lines
 from .keys import digest_of, is_image_name
 
@@ -32,9 +33,12 @@ def listed_images(path: Path) -> ImageFiles:
     """One path a line, absolute or relative to the list's folder; key = the line, whether the file exists or not.
 
     Raises:
-        InputError: the list can't be read.
+        InputError: the list can't be read, or a line is blank.
     """
     keys = read_lines(path)
+    blank = next((number for number, key in enumerate(keys, 1) if not key.strip()), None)
+    if blank is not None:
+        raise InputError(f"{path} should have the path of an image in every line, but line {blank} is blank.")
     return ImageFiles(keys, [path.parent / key for key in keys])
 
 

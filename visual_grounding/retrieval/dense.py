@@ -25,8 +25,8 @@ _OF_WORDS = ("no_known_word", "unknown_words", "words")  # counts that a table h
 class DenseFinder(Finder):
     """The N images whose embeddings have the highest cosines with that of a sentence.
 
-    A sentence none of whose words the retriever knows gets no image, as an empty one: it would be that of its
-    punctuation.
+    A sentence none of whose words the retriever knows gets images, too, but they say nothing about it: it is counted,
+    and warned of.
 
     Args:
         retriever: the one that made the index.
@@ -116,7 +116,7 @@ class DenseFinder(Finder):
         self.__dict__ = {**state, "retriever": Retriever.load(**state["retriever"])}
 
     def search(self, lines: list[str], empty: np.ndarray, excluded: np.ndarray | None) -> Found:
-        """The nearest images. Sentences that are nothing but unprintable characters count as empty.
+        """The nearest images. Sentences of which the retriever reads nothing, such as unprintable characters, get none.
 
         Shapes:
             empty: (L,) bool, changed in place;  excluded: (L,)
@@ -188,7 +188,8 @@ class DenseFinder(Finder):
 
     def warnings(self, counts: Mapping[str, int], lines: int) -> Iterator[str]:
         """Sentences that are empty, unknown, cut, or find fewer than N; and how much of the text is unknown."""
-        yield from super().warnings(counts, lines)
+        said = "are empty, or hold nothing that the retriever reads; they have no image."
+        yield from warn_of(counts["empty"], lines, said)
         unknown, words = counts.get("unknown_words", 0), counts.get("words", 0)
         if unknown >= MANY_UNKNOWN * words:
             said = "aren't known to the retriever. Was it trained on captions of another language, or other topics?"

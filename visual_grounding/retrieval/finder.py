@@ -19,6 +19,7 @@ import numpy as np
 from ..errors import InputError
 from ..extensions import class_named
 from ..features.store import FeatureStore
+from ..flags import FlagParser
 from ..shares import warn_of
 from ..storage.artefact import open_array
 from ..storage.lines import sha256_of_lines
@@ -173,6 +174,13 @@ class Finder(ABC):
             InputError: there is.
         """
 
+    def check_table(self, lines: list[str]) -> None:  # noqa: B027 - a method may take any
+        """Refuse all lines of a table together, before anything is written; `find` may get any part of them.
+
+        Raises:
+            InputError: there is something to refuse.
+        """
+
     def are_empty(self, lines: list[str]) -> np.ndarray:
         """Which lines say nothing.
 
@@ -255,7 +263,7 @@ def find_class(method: str) -> type[Finder]:
     return class_named(method, METHODS, "finders", Finder, "the method", "method")  # type: ignore[type-abstract]
 
 
-class _Words(argparse.ArgumentParser):
+class _Words(FlagParser):
     """A parser whose mistakes are `InputError`s."""
 
     def error(self, message: str) -> NoReturn:
@@ -311,7 +319,7 @@ def write_image_ids(
         counts: the finder's, and with `exclude_keys` the `unknown_excluded` ones that the collection doesn't have.
 
     Raises:
-        InputError: lines, text and keys don't belong together, or `out` holds something else.
+        InputError: lines, text, keys and collection don't belong together, or `out` holds something else.
     """
     shard_size = finder.shard_size if shard_size is None else shard_size
     if shard_size is not None and shard_size < 1:
@@ -324,6 +332,7 @@ def write_image_ids(
             "keys",
             "text",
         )
+    finder.check_table(lines)
     finder.check_lines(lines)
     collection, count = finder.collection, finder.images_per_sentence
     excluded = None if exclude_keys is None else rows_to_exclude(collection, exclude_keys, len(lines))

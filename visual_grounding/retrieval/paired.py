@@ -35,6 +35,7 @@ class PairedFinder(Finder):
         self.strict = strict
         self.plan = {}
         self.signed = {}
+        self._such_as = ""  # an unknown key, for the warning
 
     @classmethod
     def add_arguments(cls, parser: Flags) -> None:
@@ -50,6 +51,25 @@ class PairedFinder(Finder):
             InputError: it isn't there, or isn't whole.
         """
         return cls(FeatureStore(args.image_features), args.strict)
+
+    def check_table(self, lines: list[str]) -> None:
+        """Refuse keys of another collection, or spelled in another way.
+
+        Raises:
+            InputError: the store has none of the keys.
+        """
+        rows = self.collection.rows_of(key for key in lines if key)
+        unknown = next(((number, key) for number, key in enumerate(lines, 1) if key and key not in rows), None)
+        if unknown is None:
+            return
+        own = next(iter(self.collection.keys()), "")
+        self._such_as = f", such as {unknown[1]!r} in line {unknown[0]}; the store's are like {own!r}"
+        if not rows:
+            raise InputError(
+                f"the keys should be of images in feature store {self.collection.folder}, but it has none of "
+                f"them{self._such_as}.",
+                "keys",
+            )
 
     def check_lines(self, lines: list[str]) -> None:
         """Refuse unknown keys, where finding is strict.
@@ -90,5 +110,5 @@ class PairedFinder(Finder):
     def warnings(self, counts: Mapping[str, int], lines: int) -> Iterator[str]:
         """Sentences without an image, and why."""
         without = counts["empty"] + counts["unknown"]
-        said = f"have no image; {counts['unknown']} of them have a key that the store doesn't have."
+        said = f"have no image; {counts['unknown']} of them have a key that the store doesn't have{self._such_as}."
         yield from warn_of(without, lines, said)

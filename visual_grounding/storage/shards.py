@@ -11,6 +11,7 @@ when all are done, and the bytes are the same. `writers.py` keeps everyone else 
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -270,6 +271,15 @@ class ShardedArtefact:
             self._writers.wait_for("the shards", owners)
 
 
+_DIGEST = re.compile("[0-9a-f]{64}")
+_DIGESTED = {  # of a plan's digests, those that aren't named after what they are of
+    "exclude_sha256": "other images to exclude",
+    "keys_sha256": "other images",
+    "retriever_sha256": "another retriever",
+    "text_sha256": "another text",
+}
+
+
 def finished_plan(out: Path, format: str) -> dict[str, Any]:
     """The plan of a finished artefact, with its format.
 
@@ -291,7 +301,18 @@ def refuse_other_plan(previous: dict[str, Any], now: dict[str, Any], place: Path
     """
     names = sorted(name for name in previous.keys() | now.keys() if previous.get(name) != now.get(name))
     if names:
-        changes = "; ".join(f"{name} was {previous.get(name)!r}, now {now.get(name)!r}" for name in names)
+        changes = "; ".join(_change(name, previous.get(name), now.get(name)) for name in names)
         raise InputError(
             f"{place} was made with other choices ({changes}). Choose another folder, or delete it.", "out"
         )
+
+
+def _change(name: str, before: Any, now: Any) -> str:
+    """How a choice differs; a digest says nothing to a person, so what it is of does.
+
+    >>> _change("pool", "mean", "max"), _change("text_sha256", "0" * 64, "f" * 64)
+    ("pool was 'mean', now 'max'", 'another text')
+    """
+    if all(value is None or _DIGEST.fullmatch(str(value)) for value in (before, now)):
+        return _DIGESTED.get(name, f"other {name.removesuffix('_sha256').replace('_', ' ')}")
+    return f"{name} was {before!r}, now {now!r}"
