@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from conftest import REPOSITORY, run_command, write_image_ids, write_store
 
 from visual_grounding.storage.artefact import sha256_of_file
+from visual_grounding.storage.checkpoints import load_checkpoint
 
 
 def translate(folder: Path, user_dir: str, checkpoint: object, *more: object, **where: Path) -> dict[int, str]:
@@ -105,7 +105,7 @@ def test_other_architectures_train_with_eval_bleu_and_resume(arch, tiny_translat
         assert done.returncode == 0, done.stderr
     log = done.stdout + done.stderr
     assert "Loaded checkpoint" in log and "epoch 1" in log and "bleu" in log
-    torch.load(tmp_path / "checkpoint_best.pt", weights_only=True)
+    load_checkpoint(tmp_path / "checkpoint_best.pt")
 
 
 @pytest.mark.slow
@@ -142,7 +142,7 @@ model:
         assert done.returncode == 0, done.stdout + done.stderr
     log = "".join(path.read_text() for path in (tmp_path / "run2").glob("*.log"))
     assert "Loaded checkpoint" in log + done.stdout + done.stderr
-    state = torch.load(tmp_path / "save/checkpoint_last.pt", weights_only=True)
+    state = load_checkpoint(tmp_path / "save/checkpoint_last.pt")
     assert "encoder.fusion.output.weight" in state["model"]
     assert len(translate(tiny_translation, user_dir, tmp_path / "save/checkpoint_last.pt")) == 12
 
@@ -165,7 +165,7 @@ def test_two_processes_train_and_resume(tiny_translation, train_flags, tmp_path)
         logs = [process.communicate(timeout=120)[0] for process in processes]
         assert [process.returncode for process in processes] == [0, 0], logs
     assert "Loaded checkpoint" in logs[0]
-    torch.load(tmp_path / "save/checkpoint_last.pt", weights_only=True)
+    load_checkpoint(tmp_path / "save/checkpoint_last.pt")
 
 
 @pytest.mark.parametrize(
