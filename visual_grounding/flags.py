@@ -29,6 +29,16 @@ class FlagParser(argparse.ArgumentParser):
         return [flag for flag, action in self._option_string_actions.items() if action.help != argparse.SUPPRESS]
 
 
+def see(flags: Sequence[str]) -> str:
+    """Where a message's reader looks next; nothing without flags.
+
+    >>> see(["--boxes", "--box-format", "--box-sizes"]), see(["--out"]), see([])
+    (' See --boxes, --box-format and --box-sizes.', ' See --out.', '')
+    """
+    first, last = ", ".join(flags[:-1]), "".join(flags[-1:])
+    return f" See {first} and {last}." if first else f" See {last}." if last else ""
+
+
 def close_flags(word: str, flags: Sequence[str]) -> list[str]:
     """Flags that may be meant by a word: those that begin with it, and those that are spelled nearly so.
 

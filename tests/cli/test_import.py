@@ -132,7 +132,7 @@ def test_import_takes_a_table_of_regions(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--boxes", "boxes.npy"], "give the pictures' widths and heights. See --boxes and --box-sizes."),
+        (["--boxes", "boxes.npy"], "give the pictures' widths and heights. See --boxes, --box-format and --box-sizes."),
         (["--labels", "labels.npy"], "there are no names. Give one a line. See --label-names."),
         (["--label-names", "labels.txt"], "names are what labels stand for, but there are no labels. See --labels."),
         (["--box-sizes", "sizes.npy"], "but there are no boxes. See --box-sizes and --boxes."),

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..flags import see
 from .features_unchecked import add_features_unchecked
 from .image_source import add_image_source, named_sources, open_image_source
 
@@ -69,8 +70,7 @@ def run(args: argparse.Namespace) -> int:
         problems += finding.level is Level.WRONG
         notes += finding.level is Level.NOTE
         flags = [_flag(choice) for choice in finding.choices if choice in vars(args)]
-        see = f" See {' and '.join(flags)}." if flags else ""
-        say(f"{finding.level.value:5}  {finding.text}{see}")
+        say(f"{finding.level.value:5}  {finding.text}{see(flags)}")
         if finding.remedy:
             say(f"       do: {finding.remedy}")
     if problems:

@@ -9,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 
 from ..errors import InputError
-from ..flags import FlagParser
+from ..flags import FlagParser, see
 from ..storage.ranks import this_rank
 
 VERBS = {
@@ -106,4 +106,4 @@ def _flags(error: InputError, parser: argparse.ArgumentParser | None) -> str:
     """The flags of this verb that a message is about, since what it says speaks of things alone."""
     choices = [f"--{choice.replace('_', '-')}" for choice in error.choices]
     flags = [flag for flag in choices if parser is not None and flag in parser._option_string_actions]
-    return f" See {' and '.join(flags)}." if flags else ""
+    return see(flags)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from ..errors import InputError
 from ..features.pixels import PixelSource
+from ..flags import see
 from ..images.sources import open_images
 from .visual_context import VisualContextConfig
 
@@ -95,5 +96,4 @@ def _flags_said() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        flags = [_FLAGS[choice] for choice in error.choices if choice in _FLAGS]
-        raise InputError(f"{error} See {' and '.join(flags)}." if flags else str(error)) from error
+        raise InputError(f"{error}{see([_FLAGS[choice] for choice in error.choices if choice in _FLAGS])}") from error
