@@ -336,16 +336,7 @@ def write_image_ids(
     finder.check_lines(lines)
     collection, count = finder.collection, finder.images_per_sentence
     excluded = None if exclude_keys is None else rows_to_exclude(collection, exclude_keys, len(lines))
-    digests = {"text_sha256": None if text is None else sha256_of_lines(text)}
-    digests[f"{finder.reads}_sha256"] = sha256_of_lines(lines)
-    plan: dict[str, Any] = {
-        **finder.plan,
-        "method": finder.method,
-        "keys_sha256": collection.keys_sha256,
-        **digests,
-    }
-    if finder.excludes:
-        plan["exclude_sha256"] = None if exclude_keys is None else sha256_of_lines(exclude_keys)
+    plan = _plan(finder, lines, exclude_keys, text)
     arrays: dict[str, tuple[tuple[int, ...], str]] = {"ids": ((count,), "int32"), "scores": ((count,), "float16")}
     artefact = ShardedArtefact(out, IMAGE_IDS, plan, len(lines), shard_size or max(1, len(lines)), arrays)
     if artefact.finished:
@@ -373,7 +364,7 @@ def write_image_ids(
             "sentences": len(lines),
             "images_per_sentence": count,
             "keys_sha256": collection.keys_sha256,
-            "text_sha256": digests["text_sha256"],
+            "text_sha256": plan["text_sha256"],
             "text_sketches": _sketches(lines if finder.reads == "text" else text or []),
             "counts": counts,
             **conclusion.measured,
@@ -383,6 +374,16 @@ def write_image_ids(
         }
     )
     return ImageIds(out).counts
+
+
+def _plan(finder: Finder, lines: list[str], exclude_keys: list[str] | None, text: list[str] | None) -> dict[str, Any]:
+    """Whatever decides the bytes of a table."""
+    digests = {"text_sha256": None if text is None else sha256_of_lines(text)}
+    digests[f"{finder.reads}_sha256"] = sha256_of_lines(lines)
+    plan = {**finder.plan, "method": finder.method, "keys_sha256": finder.collection.keys_sha256, **digests}
+    if finder.excludes:
+        plan["exclude_sha256"] = None if exclude_keys is None else sha256_of_lines(exclude_keys)
+    return plan
 
 
 def _sketches(lines: list[str]) -> list[str]:
