@@ -97,7 +97,9 @@ def test_report_command_warns_of_another_text(tmp_path):
     shown = [*store_flags, "--image-ids", tmp_path / "ids", "--images", tmp_path, "--out", tmp_path / "page"]
     for text, warned in (("text", False), ("other", True)):
         done = run_command("visual-grounding", "report", "--text", tmp_path / text, *shown)
-        said = "made for another text of as many lines: on a sample they are 0.0 % alike"
+        said = (
+            f"ids was made for another text than {tmp_path / text}, of as many lines: a sample of them is 0.0 % alike."
+        )
         assert done.returncode == 0 and (said in done.stderr) is warned, done.stderr
 
 

@@ -5,9 +5,7 @@ the model's tokens, `D-<id>` the same after `--post-process`, `--bpe` and `--tok
 the target that belongs to it, which tells whether a reference is of the sentences that were translated.
 """
 
-import html
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +14,7 @@ from ..errors import InputError
 from ..shares import warn_of
 from ..storage.lines import read_lines
 from ..text.pieces import join_pieces
+from ..text.resemblance import letters
 
 _HYPOTHESIS = re.compile(r"([HD])-(\d+)\t(?:-?(?:inf|nan|[\d.]+(?:e[+-]?\d+)?))(?:\t(.*))?", re.IGNORECASE)
 _SUBWORD_MARK = re.compile(r"@@(?= |$)|(?:^| )(?:\u2581|##(?=\w))")
@@ -119,13 +118,7 @@ def check_targets(
 
 
 def _letters(text: str) -> str:
-    """Letters and digits, without case and accents.
-
-    >>> _letters("▁Zwei ▁ Mä d chen &quot; 2"), _letters("Crè@@ me") == _letters("creme")
-    ('zweimadchen2', True)
-    """
-    plain = unicodedata.normalize("NFKD", html.unescape(join_pieces(text)))
-    return "".join(letter for letter in plain.casefold() if letter.isalnum())
+    return letters(join_pieces(text))
 
 
 def _shortened(text: str) -> str:

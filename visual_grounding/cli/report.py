@@ -53,8 +53,8 @@ def run(args: argparse.Namespace) -> None:
     ids, store, images = ImageIds(args.image_ids), FeatureStore(args.image_features), open_image_source(args)
     ids.check_against(store)
     ids.check_lines(len(text), args.text)
-    if doubt := ids.doubt(text):
-        print(f"warning: {args.image_ids} {doubt}: {args.text}.", file=sys.stderr)
+    if doubt := ids.doubt(text, args.text):
+        print(f"warning: {doubt}", file=sys.stderr)
     outputs = []
     for named in args.output:
         name, equals, path = named.partition("=")

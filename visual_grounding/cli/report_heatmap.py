@@ -185,8 +185,8 @@ def _best_images(args: argparse.Namespace, store: "FeatureStore") -> tuple[list[
     ids.check_against(store)
     lines = read_lines(args.text)
     ids.check_lines(len(lines), str(args.text))
-    if doubt := ids.doubt(lines):
-        print(f"warning: {args.image_ids} {doubt}: {args.text}.", file=sys.stderr)
+    if doubt := ids.doubt(lines, args.text):
+        print(f"warning: {doubt}", file=sys.stderr)
     with_image = np.flatnonzero((ids.ids[:, :1] != NO_IMAGE).any(axis=1))  # best first
     if not len(with_image):
         raise InputError(f"{args.image_ids} should have an image for a line of {args.text}, but has none.")

@@ -229,8 +229,8 @@ def _check_table(ids: "ImageIds", text: Path | None, parts: Parts) -> Iterator[F
     if parts.text is not None and text is not None:
         try:
             ids.check_lines(len(parts.text), str(text))
-            if doubt := ids.doubt(parts.text):
-                yield note(f"{ids.folder} {doubt}: {text}.")
+            if doubt := ids.doubt(parts.text, text):
+                yield note(doubt)
         except InputError as error:
             fits = False
             yield wrong(str(error))

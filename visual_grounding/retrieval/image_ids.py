@@ -68,19 +68,23 @@ class ImageIds:
         numbers = places(len(self))
         return resemblance(self._sketches[: len(numbers)], lambda place: candidates(numbers[place]))
 
-    def doubt(self, text: list[str]) -> str | None:
+    def doubt(self, text: list[str], place: object) -> str | None:
         """What there is to say where images may have been found for another text; None where all is well.
 
         Args:
             text: as many lines.
+            place: where it stands.
         """
         if self.text_sha256 in (None, sha256_of_lines(text)):
             return None
         alike = self.resemblance(lambda line: [text[line]])
         if alike is None:
-            return "was made for another text of as many lines, or for this one written differently"
+            return f"{self.folder} was made for another text than {place}, or for that one written differently."
         if alike < UNLIKE:
-            return f"was made for another text of as many lines: on a sample they are {percent(alike)} alike"
+            return (
+                f"{self.folder} was made for another text than {place}, of as many lines: a sample of them is "
+                f"{percent(alike)} alike."
+            )
         return None
 
     def check_against(self, store: FeatureStore) -> None:

@@ -37,10 +37,19 @@ def sketch(line: str) -> str:
     >>> sketch("Ein Hund &amp; ein Bär.") == sketch("ein h@@ und &amp; ein b@@ ar ."), sketch("!")
     (True, '')
     """
-    plain = html.unescape(line).replace(_BYTE_LEVEL_SPACE, "").casefold()
-    letters = "".join(letter for letter in unicodedata.normalize("NFKD", plain) if letter.isalnum())
-    groups = {letters[start : start + GROUP] for start in range(max(1, len(letters) - GROUP + 1))} - {""}
+    plain = letters(line.replace(_BYTE_LEVEL_SPACE, ""))
+    groups = {plain[start : start + GROUP] for start in range(max(1, len(plain) - GROUP + 1))} - {""}
     return " ".join(sorted(map(_hash, groups))[:KEPT])
+
+
+def letters(text: str) -> str:
+    """Letters and digits alone, without case and accents.
+
+    >>> letters("Zwei Mädchen &quot; 2"), letters("Crème") == letters("creme")
+    ('zweimadchen2', True)
+    """
+    plain = unicodedata.normalize("NFKD", html.unescape(text)).casefold()
+    return "".join(letter for letter in plain if letter.isalnum())
 
 
 def _hash(group: str) -> str:
