@@ -14,6 +14,7 @@ from visual_grounding.cli.main import main
 from visual_grounding.features.backbones import Preprocessing
 from visual_grounding.features.store import FEATURE_STORE
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
+from visual_grounding.retrieval.image_ids import IMAGE_IDS
 from visual_grounding.retrieval.joint_embedding import save_joint_embedding
 from visual_grounding.storage.artefact import META, read_meta, sha256_of_file, write_json
 from visual_grounding.text.words import Vocabulary, WordTokenizer
@@ -92,12 +93,16 @@ def test_overlay_is_warm_at_the_peak_and_dark_where_nothing_was_seen():
     assert (marked != pixels).any()
 
 
-def test_best_image_of_each_line(world):
+def test_best_image_of_each_line(world, capsys):
     (world / "text").write_text("dog\nball\nsky\n")
     ids = np.array([[1, 0], [0, 1], [-1, -1]], np.int32)
     write_image_ids(world / "ids", ids, sha256_of_file(world / "store/keys.txt"))
     assert run(world, "--text", world / "text", "--image-ids", world / "ids") == 0
     assert [(shown["key"], shown["text"]) for shown in result(world)["maps"]] == [("b.png", "dog"), ("a.png", "ball")]
+    assert "another text" not in capsys.readouterr().err
+    write_json(world / "ids" / META, {**read_meta(world / "ids", IMAGE_IDS), "text_sha256": "of something else"})
+    assert run(world, "--text", world / "text", "--image-ids", world / "ids", out="again") == 0
+    assert f"warning: {world / 'ids'} was made for another text than {world / 'text'}, or" in capsys.readouterr().err
 
 
 def test_killed_at_any_step_a_page_shows_the_maps_of_its_json(world):

@@ -190,3 +190,11 @@ def test_unknown_text_is_warned_of_with_its_share(retriever, index):
         "topics?",
         "1 of 3 sentences (33.3 %) have no word that the retriever knows; their images say nothing about them.",
     ]
+
+
+def test_finder_computes_where_its_retriever_does(index, retriever, monkeypatch):
+    """A data loader's workers can't use a GPU, so whoever asks in them looks at it."""
+    finder = DenseFinder(retriever, index, 2)
+    assert finder.device == "cpu"
+    monkeypatch.setattr(retriever, "device", torch.device("cuda:1"))
+    assert finder.device == "cuda:1"
