@@ -3,7 +3,7 @@
     checkpoint["task_state"]["image_features"]         signature of the features, or of how pictures were framed;
                                                        None where it was trained without images
     checkpoint["task_state"]["images_per_sentence"]    N of the training set; not there without images
-    checkpoint["task_state"]["image_tags"]             how labels of regions were words beside the text; None: not at all
+    checkpoint["task_state"]["image_tags"]             how labels of regions were read as words; None: not at all
     checkpoint["task_state"]["dictionaries"]           for each by its name, such as "source", the sha256 of its symbols
 
 fairseq saves a task's state with every checkpoint, and gives it back to the task before a model is loaded

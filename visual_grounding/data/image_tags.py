@@ -1,7 +1,9 @@
 """What is seen in the images of a sentence, as words of the source dictionary: `--image-tags` (VLP §3.2, object tags).
 
-    labels of a sentence's regions        dog 0.9, frisbee 0.8, dog 0.7, person 0.2
-    tags, with scores from 0.3 on         dog frisbee          net_input["visual"]["tags"]: their numbers
+    labels of an image's regions       dog 0.9, frisbee 0.8, dog 0.7, person 0.2
+    its tags, of scores from 0.3       dog frisbee
+
+The tags of a sentence's images, one image after another, are `net_input["visual"]["tags"]` as the dictionary's numbers.
 """
 
 import math
@@ -36,8 +38,8 @@ class ImageTags:
         choice: what was chosen, for checkpoints: `words from score 0.3`.
 
     Raises:
-        InputError: no such tokenizer, it isn't the dictionary's, the dictionary has no word of any label, or the score is
-            no number.
+        InputError: no such tokenizer, it isn't the dictionary's, the dictionary has no word of any label, or the score
+            is no number.
     """
 
     def __init__(
@@ -57,8 +59,8 @@ class ImageTags:
         if names and not any(self.numbers):
             raise InputError(
                 f"--image-tags {cut_by} names what is seen with words of {place}, but it has none of the {len(names)} "
-                f"labels, such as {names[0]!r}. For a dictionary of a tokenizer's pieces give --image-tags TOKENIZER, the "
-                "one of visual-grounding prepare pieces; else binarise the text with a dictionary that has the labels."
+                f"labels, such as {names[0]!r}. For a dictionary of a tokenizer's pieces give --image-tags TOKENIZER, "
+                "that of visual-grounding prepare pieces; else binarise the text with a dictionary that has the labels."
             )
         # float16 as the store's: 0.1 of a detector should reach a threshold of 0.1.
         self.least_score = np.float16(least_score)

@@ -88,8 +88,8 @@ class ImageTablesConfig(VisualContextConfig):
     image_tags: Optional[str] = field(
         default=None,
         metadata={
-            "help": "give the model the labels of the images' regions as words of the source dictionary: `words`, or the "
-            "tokenizer (hub name or folder) whose pieces it has"
+            "help": "give the model the labels of the images' regions as words of the source dictionary: `words`, or "
+            "the tokenizer (hub name or folder) whose pieces it has"
         },
     )
     image_tag_score: float = field(
@@ -159,9 +159,7 @@ class VisualContext:
         if self.store is None:
             raise InputError("--image-tags names what is in images, but --image-features isn't given.")
         self.need_columns("labels", "scores", why="for --image-tags")
-        self.tags = ImageTags(
-            self.store.label_names, symbols, path, str(self.cfg.image_tags), self.cfg.image_tag_score
-        )
+        self.tags = ImageTags(self.store.label_names, symbols, path, str(self.cfg.image_tags), self.cfg.image_tag_score)
         self._memory.remember_tags(self.tags.choice)
         said = self.tags.warning()
         if said:
@@ -181,8 +179,8 @@ class VisualContext:
             )
         if self.tags is not None and not getattr(model, "reads_image_tags", False):
             raise InputError(
-                f"--image-tags is for a model that reads tags, such as --arch vlp_translation, but {type(model).__name__} "
-                "doesn't: leave it out."
+                "--image-tags is for a model that reads tags, such as --arch vlp_translation, but "
+                f"{type(model).__name__} doesn't: leave it out."
             )
 
     def need_columns(self, *names: str, why: str) -> None:
