@@ -142,6 +142,31 @@ class VisualContext:
                 "choose an architecture with images, such as --arch visual_aware_transformer."
             )
 
+    def need_columns(self, *names: str, why: str) -> None:
+        """Refuse a store that lacks what a task can't do without. A run without images needs nothing.
+
+        Args:
+            names: of optional columns: boxes, labels, attributes, scores.
+            why: what they are for, as the end of a sentence: "for masked region classification".
+
+        Raises:
+            InputError: there are images, but not all of these are known of their regions.
+        """
+        if self.store is None:
+            return
+        if not isinstance(self.store, FeatureStore):
+            raise InputError(
+                f"{' and '.join(names)} of regions are needed {why}, but the images are pictures that are read while "
+                "training, of which no regions are known. Give a feature store with them: --image-features"
+            )
+        lacking = [name for name in names if name not in self.store.columns]
+        if lacking:
+            raise InputError(
+                f"{' and '.join(lacking)} of regions are needed {why}, but {self.store.folder} has "
+                f"{', '.join(('features', *self.store.columns))}. Make a store that has them: with a detector, or "
+                "by visual-grounding import from what one found. docs/regions.md says how."
+            )
+
     def check_tables(self) -> None:
         """Refuse `--image-ids` without `--image-features` or the other way round, or not as many as there are texts.
 
