@@ -66,8 +66,8 @@ def draw_fates(
         replacement: what happens to it then.
 
     Shapes:
-        candidates: (...) bool
-        returns: (...) int8, one of LEFT, MASKED, RANDOM, KEPT
+        candidates: (...,) bool
+        returns: (...,) int8, one of LEFT, MASKED, RANDOM, KEPT
 
     Raises:
         ValueError: p is no probability.
