@@ -45,6 +45,7 @@ from visual_grounding.modules.encoder_input import EncoderInput
 from visual_grounding.modules.gated_fusion import GatedFusion
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
 from visual_grounding.modules.matching_losses import hardest_negative_triplet_loss
+from visual_grounding.modules.region_embedding import RegionEmbedding
 from visual_grounding.modules.selective_attention import SelectiveAttention
 from visual_grounding.modules.sru import SRU
 from visual_grounding.modules.standardisation import BatchStandardisation
@@ -172,6 +173,18 @@ def batch_standardisation(dtype: torch.dtype) -> Run:
         return [standardise(vectors, present) for present in (*masks, None)]
 
     return call, (numbers(3, 6, dtype=dtype), absent([1, 1, 0], [0, 1, 0], [0, 0, 0]))
+
+
+@forward
+def region_embedding(dtype: torch.dtype) -> Run:
+    """With masked regions, and without."""
+    embedding = made(RegionEmbedding(6, 8), dtype)
+
+    def call(features: Tensor, boxes: Tensor, masked: Tensor, mask: Tensor) -> Any:
+        return embedding(features, boxes, masked, mask), embedding(features, boxes, None, mask)
+
+    features, boxes = numbers(3, 4, 6, dtype=torch.float16), numbers(3, 4, 4).sigmoid()
+    return call, (features, boxes, images_absent(), numbers(8, dtype=dtype, seed=1))
 
 
 # --- the retriever: B = 3, T = 4, R = 6, F = 6, D = 8 ------------------------------------------------------------
