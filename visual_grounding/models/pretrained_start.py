@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from os.path import commonprefix
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Optional
 
@@ -207,7 +207,7 @@ def _parts(name: str, source: str) -> tuple[str, str]:
     (('encoder', 'encoder'), ('encoder', 'fc1'))
     """
     own, other = name.split("."), source.split(".")
-    alike = len(commonprefix([own[::-1], other[::-1]]))
+    alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(own[::-1], other[::-1])))
     own, other = own[: len(own) - alike] or own[:1], other[: len(other) - alike] or other[:1]
     return _all_layers(".".join(own)), _all_layers(".".join(other))
 
