@@ -134,7 +134,7 @@ def read_pretrained(path: str | Path, arch_models: Collection[str]) -> Pretraine
     if ARCH_MODEL_NAME_REGISTRY.get(arch, arch) not in arch_models:
         said = f"is of --arch {arch}" if arch else "doesn't say what it is of"
         raise InputError(f"the pre-trained checkpoint should be of {_either(arch_models)}, but {path} {said}.")
-    choices = (state.get("cfg") or {}).get("model") or state.get("args")
+    choices: Any = (state.get("cfg") or {}).get("model") or state.get("args")
     args = choices if isinstance(choices, Namespace) else Namespace(**choices)
     task_state = state.get("task_state")
     return Pretrained(path, str(arch), args, state["model"], task_state if isinstance(task_state, Mapping) else {})
@@ -159,7 +159,7 @@ def start_from(
             pre-trained one is neither used nor left out.
     """
     own = dict(model.named_parameters(remove_duplicate=False))
-    buffers = {name: buffer for name, buffer in model.named_buffers() if name in sources}
+    copied = {name: each for name, each in (*own.items(), *model.named_buffers()) if name in sources}
     covered = {id(own[name]) for name in sources if name in own}  # a weight may stand in two places
     anew = [name for name, weight in own.items() if id(weight) not in covered]
     unused = {name for name in pretrained.weights if not name.endswith(_MARKS)} - set(sources.values())
@@ -168,9 +168,9 @@ def start_from(
         "has no place in this model for": sorted(name for name in unused if not _matches(name, left_out)),
         "has nothing for": [name for name in anew if not _matches(name, fresh)],
         "has in another shape": [
-            f"{source} {tuple(pretrained.weights[source].shape)} for {name} {tuple(weight.shape)}"
-            for name, weight in {**own, **buffers}.items()
-            if (source := sources.get(name)) in pretrained.weights and pretrained.weights[source].shape != weight.shape
+            f"{sources[name]} {tuple(pretrained.weights[sources[name]].shape)} for {name} {tuple(weight.shape)}"
+            for name, weight in copied.items()
+            if sources[name] in pretrained.weights and pretrained.weights[sources[name]].shape != weight.shape
         ],
     }
     said = [f"{what} {len(names)} ({_listed(names)})" for what, names in problems.items() if names]
@@ -180,9 +180,8 @@ def start_from(
             f"{', and '.join(said)}. Give the model the sizes and flags of pre-training, or another checkpoint."
         )
     with torch.no_grad():
-        for name, weight in {**own, **buffers}.items():
-            if name in sources:
-                weight.copy_(pretrained.weights[sources[name]])
+        for name, weight in copied.items():
+            weight.copy_(pretrained.weights[sources[name]])
     logger.info("%s", told(sources, pretrained, anew, [name for name in pretrained.weights if name in unused]))
 
 
