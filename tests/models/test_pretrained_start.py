@@ -124,6 +124,8 @@ def test_start_refuses_weights_that_nobody_spoke_of(tmp_path: Path) -> None:
     kept = {name: source for name, source in sources().items() if name != "decoder.layers.0.encoder_attn.bias"}
     with pytest.raises(InputError, match=r"has nothing for 1 \(decoder\.layers\.0\.encoder_attn\.bias\)\. Give"):
         start_from(before, kept, pretrained, ["*.label_head.*"], ["*.image_embedding.*"])
+    with pytest.raises(ValueError, match=r"the model has no weights encoder\.layer\.0$"):
+        start_from(before, {**sources(), "encoder.layer.0": "encoder.embed_tokens.weight"}, pretrained)
     assert all(torch.equal(weight, state[name]) for name, weight in before.state_dict().items())  # all or nothing
 
 

@@ -157,9 +157,12 @@ def start_from(
     Raises:
         InputError: a source is missing or of another shape; a weight of the model is neither copied nor fresh; a
             pre-trained one is neither used nor left out.
+        ValueError: the model has no weight of such a name.
     """
     own = dict(model.named_parameters(remove_duplicate=False))
     copied = {name: each for name, each in (*own.items(), *model.named_buffers()) if name in sources}
+    if len(copied) < len(sources):
+        raise ValueError(f"the model has no weights {_listed([name for name in sources if name not in copied])}")
     covered = {id(own[name]) for name in sources if name in own}  # a weight may stand in two places
     anew = [name for name, weight in own.items() if id(weight) not in covered]
     unused = {name for name in pretrained.weights if not name.endswith(_MARKS)} - set(sources.values())
