@@ -75,13 +75,12 @@ def find_evaluations(run: Path, only: Sequence[str] = ()) -> dict[str, Path]:
         InputError: there is no folder, or no such evaluation in it.
     """
     if not run.is_dir():
-        raise InputError(f"{run} should be the folder of a run, but there is no such folder.", "runs")
+        raise InputError(f"{run} should be the folder of a run, but there is no such folder.")
     found = {path.parent.relative_to(run).as_posix(): path.parent for path in sorted(run.rglob(SCORES))}
     if not found:
         raise InputError(
             f"{run} should have folders that `evaluate` wrote, but has no {SCORES} in it. Make one: "
-            f"visual-grounding evaluate … --out {run}/NAME",
-            "runs",
+            f"visual-grounding evaluate … --out {run}/NAME"
         )
     chosen = {name: path for name, path in found.items() if not only or any(fnmatch(name, each) for each in only)}
     if not chosen:
@@ -100,7 +99,7 @@ def read_runs(runs: Sequence[Path], only: Sequence[str] = ()) -> dict[str, list[
     places = [run.resolve() for run in runs]
     twice = next((run for place, run in zip(places, runs) if places.count(place) > 1), None)
     if twice is not None:
-        raise InputError(f"each run should be given once, but {twice} is given twice.", "runs")
+        raise InputError(f"each run should be given once, but {twice} is given twice.")
     found = [find_evaluations(run, only) for run in runs]
     for run, names in zip(runs, found):
         for other, others in zip(runs, found):
@@ -236,8 +235,7 @@ def _refuse_copies(name: str, files: Sequence[ScoreFiles]) -> None:
             if digest in seen:
                 raise InputError(
                     f"each run of {name} should have outputs of its own, but {each.folder} was made from the same file "
-                    f"as {seen[digest]}: {path} (sha256 {digest[:8]}). Evaluate each seed's own.",
-                    "runs",
+                    f"as {seen[digest]}: {path} (sha256 {digest[:8]}). Evaluate each seed's own."
                 )
             if digest:
                 seen[digest] = each.folder
