@@ -39,6 +39,7 @@ ELSEWHERE = {
     "features/backbones/torchvision_networks.py": "features/test_backbones.py",
     "features/backbones/weights.py": "features/test_backbones.py",
     "features/blocks.py": "features/test_importers.py",
+    "features/box_lines.py": "features/test_region_table.py",
     "features/computation.py": "features/test_extractors.py",
     "features/extractor.py": "features/test_extractors.py",
     "features/image_network.py": "end_to_end/test_trained_image_network.py",

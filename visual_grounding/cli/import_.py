@@ -31,6 +31,7 @@ region whose features are all zero is absent.
 
 import argparse
 import sys
+from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,8 +95,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     columns.add_argument(
         "--box-sizes",
         metavar="FILE|NAMES",
-        help="boxes are in pixels of pictures of these widths and heights: (images, 2), or for a folder WIDTH,HEIGHT: "
-        "names of two arrays (default: boxes are in 0..1)",
+        help="boxes are in pixels of pictures of these widths and heights: a .npy of (images, 2); a .tsv with the "
+        "columns image, width, height, or Visual Genome's image_data.json; elsewhere WIDTH,HEIGHT: names of two arrays "
+        "(default: what the file says, else boxes are in 0..1)",
     )
     columns.add_argument("--labels", metavar="FILE|NAME", help="(images, regions) whole numbers, -1 for none")
     columns.add_argument("--attributes", metavar="FILE|NAME", help="likewise")
@@ -108,10 +110,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     columns.add_argument("--attribute-names", metavar="FILE", help="likewise, of attributes")
     columns.add_argument(
         "--regions-table",
-        metavar="TSV",
-        help="instead of the others: a table whose header names image (or key), x1, y1, x2, y2 and maybe label, "
-        "attribute, score, width and height; one region a line, of each image in the order of its features; names of "
-        "labels are those that occur, sorted, unless --label-names lists them",
+        metavar="TSV|JSON|DIR",
+        help="instead of the others: a table whose header names image (or key), x1, y1, x2, y2 and maybe label (or "
+        "phrase), attribute, score, width and height; one region a line, of each image in the order of its features; "
+        "names of labels are those that occur, sorted, unless --label-names lists them. Or Visual Genome's "
+        "objects.json, or the folder of Flickr30k Entities with Annotations/ and Sentences/, labelled by types",
+    )
+    columns.add_argument(
+        "--unknown-labels",
+        choices=("refuse", "none"),
+        default="refuse",
+        help="a label of the table that --label-names doesn't list: refuse it, or count it and have none "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--shard-size", type=int, default=1024, help="images between two save points (default: %(default)s)"
@@ -135,6 +145,8 @@ def run(args: argparse.Namespace) -> None:
     from ..features.blocks import SIZES
     from ..features.columns import COLUMNS, NAMES, Columns
     from ..features.importers import import_features
+    from ..features.imports.annotations import read_sizes
+    from ..features.imports.image_keys import KeyFormat
     from ..features.names import read_names
     from ..features.region_table import RegionTable
     from ..shares import share
@@ -154,8 +166,7 @@ def run(args: argparse.Namespace) -> None:
     }
     asked = {name: getattr(args, name) for name in (*COLUMNS, SIZES)}
     beside = {name: where for name, where in asked.items() if where is not None}
-    if SIZES in beside and "boxes" not in beside and not args.regions_table:
-        raise InputError("widths and heights of pictures are for boxes, but there are no boxes.", SIZES, "boxes")
+    sizes_file = beside.pop(SIZES) if (args.box_sizes or "").endswith((".tsv", ".json")) else None
     source = open_arrays(
         args.arrays,
         args.keys,
@@ -170,9 +181,15 @@ def run(args: argparse.Namespace) -> None:
     )
     for note in source.notes:
         print(f"warning: {args.arrays}: {note} See --label-names, --attribute-names.", file=sys.stderr)
-    columns, table = None, None
+    if args.box_sizes and "boxes" not in source.columns and not args.regions_table:
+        raise InputError("widths and heights of pictures are for boxes, but there are no boxes.", SIZES, "boxes")
+    columns, table, key_format = None, None, KeyFormat(args.key_format)
+    sizes = None if sizes_file is None else read_sizes(Path(sizes_file), source.keys, key_format)
     if args.regions_table:
-        table = RegionTable(args.regions_table, source.keys, **names)
+        unknown_as_none = args.unknown_labels == "none"
+        table = RegionTable(
+            args.regions_table, source.keys, **names, key_format=key_format, unknown_as_none=unknown_as_none
+        )
         of_its_own = [name for name in NAMES if name in table.columns.present and names[NAMES[name]] is None]
         if of_its_own:
             print(
@@ -182,6 +199,9 @@ def run(args: argparse.Namespace) -> None:
                 + ".",
                 file=sys.stderr,
             )
+        if table.unknown:
+            unknown = share(table.unknown, table.lines, "regions")
+            print(f"warning: {unknown} have a label that isn't among the names; they have none.", file=sys.stderr)
         if table.left_out:
             left_out = share(table.left_out, table.images, "images")
             print(f"warning: {left_out} of {table.path} are none of the store's and were left out.", file=sys.stderr)
@@ -198,5 +218,6 @@ def run(args: argparse.Namespace) -> None:
         args.box_format,
         table,
         args.min_score,
+        sizes,
     )
     print(summary.describe(args.out))

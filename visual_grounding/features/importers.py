@@ -1,5 +1,6 @@
 """Feature arrays that people already have -> feature store, streamed."""
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def import_features(
     box_format: str | None = None,
     table: RegionTable | None = None,
     min_score: float | None = None,
+    sizes: np.ndarray | None = None,
 ) -> StoreSummary:
     """Write a feature store.
 
@@ -44,6 +46,8 @@ def import_features(
         table: boxes and labels of the source's regions, in the same order within each image; instead of `columns`.
         min_score: regions below it are left out. Where an image has more regions than the source says that one shall
             have, the best are kept, by their scores; of equals, the first.
+        sizes: (I, 2) widths and heights of the pictures in whose pixels boxes are, 0 where unknown; None where the
+            source or the table has them, or boxes are in 0..1.
 
     Raises:
         InputError: features that are NaN, infinite or too large for float16, files that disagree, values that their
@@ -64,6 +68,10 @@ def import_features(
         plan["box_format"] = box_format
     if min_score is not None:
         plan["min_score"] = min_score
+    if sizes is not None:
+        if table is not None and table.sizes is not None:
+            raise InputError(f"{table.path} has the pictures' widths and heights; leave out the others.", "box_sizes")
+        plan["box_sizes"] = hashlib.sha256(np.asarray(sizes, np.float64).tobytes()).hexdigest()
     writer = StoreWriter(out, source.keys, source.regions, source.size, plan, shard_size, strict, columns)
     shards = list(writer.missing())
     done = writer.share - sum(shard.stop - shard.start for shard in shards)
@@ -74,6 +82,9 @@ def import_features(
                 block = block._replace(features=_unit_length(block.features))
             if table is not None:
                 block = _with_table(block, table, source.keys, shard.start, shard.stop)
+            if sizes is not None:
+                needed = block.features.any(axis=(1, 2))[:, None]  # (images, 1)
+                block = block._replace(sizes=np.where(needed, sizes[shard.start : shard.stop], 1))
             if "boxes" in block.columns:
                 _check_sizes(block, source.keys, shard.start)
                 block.columns["boxes"] = to_corners(block.columns["boxes"], box_format, block.sizes)
