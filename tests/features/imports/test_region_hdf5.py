@@ -96,6 +96,9 @@ def test_tables_without_ids_take_keys_from_lines_or_from_the_pickle_beside_them(
     store = import_all(path, tmp_path / "out", keys, key_format="{id}.jpg")
     check_store(store, "boxes", keys=[f"{identity}.jpg" for identity in IDS])
     assert store.num_regions == 3 and store.plan["boxes"] == "spatial_features"
+    sides = {"image_w": np.array([width for width, _ in SIZES]), "image_h": np.array([height for _, height in SIZES])}
+    sized = write_one_behind_the_other(tmp_path / "sized.hdf5", **sides)  # sizes are of boxes in pixels, not of these
+    check_store(import_all(sized, tmp_path / "sized", keys), "boxes")
     (tmp_path / "keys.txt").write_text("a\nb\n")
     with pytest.raises(InputError, match=r"train\.hdf5 has 3 rows, but there are 2 keys"):
         import_all(path, tmp_path / "two", tmp_path / "keys.txt")
