@@ -179,6 +179,8 @@ def run(args: argparse.Namespace) -> None:
         args.key_format,
         bool(args.regions_table),
     )
+    if source.found:
+        print(f"{args.arrays}: {source.found}")
     for note in source.notes:
         print(f"warning: {args.arrays}: {note} See --label-names, --attribute-names.", file=sys.stderr)
     if args.box_sizes and "boxes" not in source.columns and not args.regions_table:

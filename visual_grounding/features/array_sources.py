@@ -37,6 +37,7 @@ class CollectionArray:
     """
 
     box_format = "xyxy"
+    found = ""
 
     def __init__(
         self,

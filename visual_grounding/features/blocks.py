@@ -39,6 +39,7 @@ class ArraySource(Protocol):
         box_format: of boxes, unless it is said otherwise.
         plan: digests of enough of it to notice other input, and the choices of what is read.
         notes: what whoever imports should know, as sentences.
+        found: which arrays were taken as what, by their names; empty where that was chosen.
     """
 
     keys: Sequence[str]
@@ -48,6 +49,7 @@ class ArraySource(Protocol):
     box_format: str
     plan: dict[str, Any]
     notes: list[str]
+    found: str
 
     def block(self, start: int, stop: int) -> Block:
         """Some rows."""

@@ -56,6 +56,18 @@ class Fields(NamedTuple):
         """How boxes of this name are written."""
         return "yxyx" if self.columns.get("boxes") in Y_FIRST else "xyxy"
 
+    def said(self) -> str:
+        """Which array is what, in a line.
+
+        >>> Fields("features", {"boxes": "bbox"}, ("image_w", "image_h"), "num_boxes").said()
+        'features: features, boxes: bbox (xyxy, in pixels of image_w x image_h), number of regions: num_boxes'
+        """
+        pixels = f", in pixels of {' x '.join(self.sizes)}" if self.sizes else ""
+        form = {"boxes": f" ({self.box_format}{pixels})"}
+        columns = [f"{column}: {name}{form.get(column, '')}" for column, name in self.columns.items()]
+        count = [f"number of regions: {self.number}"] if self.number else []
+        return ", ".join([f"features: {self.features}", *columns, *count])
+
     def described(self) -> dict[str, object]:
         """For a plan; nothing where nothing was chosen, as plans always were."""
         sizes = {SIZES: list(self.sizes)} if self.sizes else {}

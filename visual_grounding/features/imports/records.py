@@ -48,6 +48,7 @@ class Records(ABC):
         first = self._first_readable(wanted)
         self.columns = tuple(self._fields.columns)
         self.box_format = self._fields.box_format
+        self.found = "" if wanted.features == self._fields.features else self._fields.said()
         found, self.size = first.features.shape
         self._fixed = regions is None
         self.regions = found if regions is None else regions
