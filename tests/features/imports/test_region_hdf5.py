@@ -1,6 +1,7 @@
 """HDF5 in every form in which region features are published."""
 
 import pickle
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -192,3 +193,19 @@ def test_missing_library_is_named_with_its_extra(tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(InputError, match=r"a\.h5 is read with h5py, .* pip install 'visual_grounding\[imports\]'"):
         import_all(path, tmp_path / "out")
+
+
+def test_fuzzed_files_are_refused_or_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng, read = random.Random(0), 0
+    whole = [write_tables(tmp_path / "a.h5").read_bytes(), write_groups(tmp_path / "g.h5").read_bytes()]
+    for number in range(60):
+        content = bytearray(whole[number % 2])
+        for _ in range(6):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+        (tmp_path / f"{number}.h5").write_bytes(content)
+        try:
+            import_all(tmp_path / f"{number}.h5", tmp_path / f"out{number}", regions=3)
+            read += 1
+        except InputError:
+            pass
+    assert 0 < read < 60

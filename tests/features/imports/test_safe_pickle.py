@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import random
+import tracemalloc
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -104,6 +106,11 @@ def test_stand_ins_can_not_be_abused() -> None:
     reconstruct = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR"
     for content, said in (
         (reconstruct + b"(dS'__class__'\nI1\nsb.", "an odd array"),
+        (b"c_codecs\nencode\n(N(dS'__defaults__'\n(S'hex'\ntstb.", "objects"),  # state of a function of ours
+        (b"cnumpy\nndarray\n)\x81.", "objects"),
+        (b"(icollections\nOrderedDict\n.", "objects"),
+        (b"\x82\x01.", "objects"),  # by the number of an extension
+        (b"P1\n.", "objects"),  # persistent
         (reconstruct + b".", "an odd array"),
         (b"c_codecs\nencode\n(S'aa'\nS'hex'\ntR.", "_codecs.encode of no bytes"),
         (b"cnumpy\ndtype\n(S'O8'\ntR(I3\nS'<'\nNNNI-1\nI-1\nI0\ntb.", "a dtype"),
@@ -122,7 +129,37 @@ def test_a_list_is_looked_at_once_however_often_it_is_named() -> None:
         load_numbers(pickle.dumps(named), "file")
 
 
-@pytest.mark.parametrize("content", [b"", b"\x80", b"no pickle", pickle.dumps(ARRAYS)[:-20], b"\x82\x01.", b"P1\n."])
+def test_broken_file_takes_no_more_memory_than_it_has() -> None:
+    """Place 2 ** 32 - 1 of the table of what was seen, and bytes of 2 ** 40: a fuzzer finds such a file in no time."""
+    tracemalloc.start()
+    try:
+        assert load_numbers(b"\x80\x04N" + b"r\xff\xff\xff\xff" + b".", "file") is None
+        with pytest.raises(UnreadableArray, match="broken or truncated"):
+            load_numbers(b"\x80\x04\x8e" + (1 << 40).to_bytes(8, "little") + b"x.", "file")
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_fuzzed_pickles_are_refused_or_unreadable() -> None:
+    rng = random.Random(0)
+    whole = {protocol: pickle.dumps(ARRAYS, protocol=protocol) for protocol in (0, 2, 4, 5)}
+    counted = dict.fromkeys(("read", "refused", "unreadable"), 0)
+    for number in range(600):
+        content = bytearray(whole[(0, 2, 4, 5)[number % 4]])
+        for _ in range(rng.randint(1, 4)):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+        try:
+            load_numbers(bytes(content), "file")
+            counted["read"] += 1
+        except InputError:
+            counted["refused"] += 1
+        except UnreadableArray:
+            counted["unreadable"] += 1
+    assert min(counted.values()) > 25, counted
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80", b"no pickle", pickle.dumps(ARRAYS)[:-20]])
 def test_broken_pickle_is_unreadable(content: bytes) -> None:
     with pytest.raises(UnreadableArray, match=r"broken or truncated: ."):
         load_numbers(content, "file")

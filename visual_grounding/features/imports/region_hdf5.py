@@ -164,7 +164,9 @@ class RegionHdf5(Records):
         self._path = path
         try:
             self._form = _form_of(h5py.File(path, "r"), wanted, path)
-        except OSError as error:
+        except InputError:
+            raise
+        except Exception as error:  # h5py fails in many ways on a broken file
             raise InputError(f"{path} should be HDF5, but can't be read: {in_short(error)}.") from error
         if self._form.ids is None and isinstance(self._form, _Tables):
             found = _rows(keys, self._form.images, path)
@@ -181,18 +183,25 @@ class RegionHdf5(Records):
 
     def names(self, row: int) -> list[str]:
         """What is known of an image."""
-        return self._form.names(self._place(row))
+        try:
+            return self._form.names(self._place(row))
+        except (InputError, UnreadableArray):
+            raise
+        except Exception as error:
+            raise UnreadableArray(f"broken or truncated: {in_short(error)}") from error
 
     def read(self, row: int, names: Sequence[tuple[str, str | None]]) -> list[np.ndarray]:
         """Arrays of an image."""
         place, where = self._place(row), self.place(row)
-        there = self._form.names(place)
+        there = self.names(row)
         try:
             return [
                 as_numbers(self._form.read(place, the_only(there, name, where, choice)), where)
                 for choice, name in names
             ]
-        except (OSError, KeyError) as error:  # a broken chunk, a filter that isn't there
+        except (InputError, UnreadableArray):
+            raise
+        except Exception as error:  # a broken chunk, a filter that isn't there
             raise UnreadableArray(f"broken or truncated: {in_short(error)}") from error
 
     def _place(self, row: int) -> int:

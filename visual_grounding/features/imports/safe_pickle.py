@@ -17,6 +17,8 @@ from ..array_files import UnreadableArray
 
 _KINDS = "biuf"  # bool, whole, unsigned, floating: what a feature file can mean
 _REASON = 160  # letters of a reason, in a list of unreadable images
+_OBJECTS = (pickle.INST, pickle.OBJ, pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.PERSID, pickle.BINPERSID, pickle.EXT1,
+            pickle.EXT2, pickle.EXT4, pickle.NEXT_BUFFER)  # fmt: skip
 _INSIDE = object()  # stands for a container while what is in it is looked at
 
 
@@ -127,7 +129,28 @@ _KNOWN = {
 }
 
 
-class _Numbers(pickle.Unpickler):
+def _refuse(unpickler: Any) -> None:
+    raise _Refused("objects")
+
+
+def _build(unpickler: Any) -> None:
+    """Give an array or a type its state; whatever else is on the stack has none."""
+    if not isinstance(unpickler.stack[-2], _Array | _DType):
+        raise _Refused("objects")
+    _OWN[pickle.BUILD[0]](unpickler)
+
+
+_OWN: dict[int, Any] = pickle._Unpickler.dispatch  # type: ignore[attr-defined, unused-ignore]
+
+
+class _Numbers(pickle._Unpickler):
+    """Python's own unpickler in Python: the one in C allocates a table as long as a broken file says, up to all memory.
+
+    Only numpy's way of writing arrays is left of what can make objects: a call of ours, then its state.
+    """
+
+    dispatch = {**_OWN, **dict.fromkeys((code[0] for code in _OBJECTS), _refuse), pickle.BUILD[0]: _build}
+
     def find_class(self, module: str, name: str) -> Any:
         """What a name stands for: one of ours."""
         if (module, name) not in _KNOWN:
