@@ -134,8 +134,9 @@ def test_broken_file_takes_no_more_memory_than_it_has() -> None:
     tracemalloc.start()
     try:
         assert load_numbers(b"\x80\x04N" + b"r\xff\xff\xff\xff" + b".", "file") is None
-        with pytest.raises(UnreadableArray, match="broken or truncated"):
-            load_numbers(b"\x80\x04\x8e" + (1 << 40).to_bytes(8, "little") + b"x.", "file")
+        for opcode in (b"\x8e", b"\x96"):  # bytes, and an array of them
+            with pytest.raises(UnreadableArray, match="broken or truncated"):
+                load_numbers(b"\x80\x05" + opcode + (1 << 30).to_bytes(8, "little") + b"x.", "file")
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()

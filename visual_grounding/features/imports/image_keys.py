@@ -70,8 +70,7 @@ def read_key_file(path: str | Path, key_format: KeyFormat) -> list[str]:
         keys = read_lines(path)
     else:
         try:
-            with open(path, "rb") as file:
-                rows = load_numbers(file, str(path))
+            rows = load_numbers(path.read_bytes(), str(path))
         except (OSError, UnreadableArray) as error:
             raise InputError(f"{path} should be a pickle of ids and their rows, but can't be read: {error}.") from error
         if not isinstance(rows, dict) or sorted(map(str, rows.values())) != sorted(map(str, range(len(rows)))):

@@ -8,7 +8,7 @@ their size is checked. Any other name is refused, before anything is called.
 import io
 import math
 import pickle
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -140,6 +140,15 @@ def _build(unpickler: Any) -> None:
     _OWN[pickle.BUILD[0]](unpickler)
 
 
+def _bytes(unpickler: Any) -> None:
+    """Bytes of a written length, where the library would make room for them before it looks whether they are there."""
+    length = int.from_bytes(unpickler.read(8), "little")
+    content = unpickler.read(length)
+    if len(content) != length:
+        raise UnreadableArray("broken or truncated: it ends too early")
+    unpickler.append(content)
+
+
 _OWN: dict[int, Any] = pickle._Unpickler.dispatch  # type: ignore[attr-defined, unused-ignore]
 
 
@@ -149,7 +158,12 @@ class _Numbers(pickle._Unpickler):
     Only numpy's way of writing arrays is left of what can make objects: a call of ours, then its state.
     """
 
-    dispatch = {**_OWN, **dict.fromkeys((code[0] for code in _OBJECTS), _refuse), pickle.BUILD[0]: _build}
+    dispatch = {
+        **_OWN,
+        **dict.fromkeys((code[0] for code in _OBJECTS), _refuse),
+        pickle.BUILD[0]: _build,
+        pickle.BYTEARRAY8[0]: _bytes,
+    }
 
     def find_class(self, module: str, name: str) -> Any:
         """What a name stands for: one of ours."""
@@ -158,7 +172,7 @@ class _Numbers(pickle._Unpickler):
         return _KNOWN[module, name]
 
 
-def load_numbers(file: BinaryIO | bytes, where: str) -> Any:
+def load_numbers(content: bytes, where: str) -> Any:
     """What a pickle holds.
 
     Args:
@@ -168,9 +182,8 @@ def load_numbers(file: BinaryIO | bytes, where: str) -> Any:
         InputError: it asks for anything but plain arrays; nothing was run.
         UnreadableArray: it is broken or cut off.
     """
-    stream = io.BytesIO(file) if isinstance(file, bytes) else file
     try:
-        return _finished(_Numbers(stream, encoding="latin1").load(), {})
+        return _finished(_Numbers(io.BytesIO(content), encoding="latin1").load(), {})
     except _Refused as error:
         raise InputError(
             f"{where} should hold numbers, strings and plain arrays alone, but asks for {error} when loaded. Nothing "
