@@ -82,8 +82,9 @@ class LabelSmoothedCrossEntropyWithModalityLossCriterion(LabelSmoothedCrossEntro
         if decoder is None:
             raise InputError(_without_second_look(getattr(task, "built_model", None)))
         self.layers = layers_of(modality_layers, decoder.layers)
-        self.weights = weights_of(modality_weight, self.layers)
-        self.token_weight = TokenWeight(decoder.embedding_size, decoder.size) if self.weights is None else None
+        weights = weights_of(modality_weight, self.layers)
+        self.weights = weights or {}
+        self.token_weight = TokenWeight(decoder.embedding_size, decoder.size) if weights is None else None
         if not task.image_feature_size:
             logger.warning("without --image-features there is no modality loss: text alone is trained on.")
 
@@ -127,12 +128,12 @@ class LabelSmoothedCrossEntropyWithModalityLossCriterion(LabelSmoothedCrossEntro
         absent = target.new_ones(len(target), 1) > 0 if visual is None else visual["padding_mask"].flatten(1)
         counted = counted_positions(target, self.padding_idx, absent)  # (B, U)
         counted[:, : self.ignore_prefix_size] = False
-        embedded = model.decoder.embed_tokens(target) if self.token_weight is not None else None
+        embedded = model.decoder.embed_tokens(target)  # (B, U, D')
         loss = torch.zeros(target.shape, device=target.device)
         cosine, weights, count = (torch.zeros((), device=target.device) for _ in range(3))
         for layer, (text, regions) in output[1]["attended_apart"].items():
             distance = modality_distance(text, regions)
-            weight = self.token_weight(embedded, text, regions) if self.weights is None else self.weights[layer]
+            weight = self.weights[layer] if self.token_weight is None else self.token_weight(embedded, text, regions)
             loss = loss + modality_loss(distance, weight, counted)
             with torch.no_grad():
                 cosine += (1 - distance).masked_fill(~counted, 0.0).sum()
