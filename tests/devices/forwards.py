@@ -18,6 +18,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from small_streams import build_vtlm, region_inputs, stream_inputs
+from small_text_and_regions import small_batch, small_model
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torchvision.models import get_model
@@ -357,6 +358,24 @@ def selective_attention_transformer(dtype: torch.dtype) -> Run:
 def text_only_transformer(dtype: torch.dtype) -> Run:
     """The twin, which takes no images."""
     return translate("text_only_transformer", dtype)
+
+
+@forward
+def text_and_regions(dtype: torch.dtype) -> Run:
+    """The decoder over both: all looks at once, then two steps of beam search."""
+    model = made(small_model(), dtype)
+
+    def call(batch: dict[str, Any]) -> Any:
+        scores, extra = model(**batch, attend_apart=(0, 1), watch_attention=True)
+        source = {name: batch[name] for name in ("src_tokens", "src_lengths", "visual")}
+        order, state, steps = batch["src_tokens"].new_tensor([0, 2, 2]), {}, []
+        encoded = model.encoder.reorder_encoder_out(model.encoder(**source), order)
+        for step in (1, 2):
+            tokens = batch["prev_output_tokens"][order, :step]
+            steps.append(model.decoder(tokens, encoder_out=encoded, incremental_state=state))
+        return scores, extra, steps, model(**{**batch, "visual": None})[0]
+
+    return call, (small_batch(),)
 
 
 class Bridge:

@@ -1,12 +1,14 @@
 """The task of pre-training: pairs of languages, their images, masks; and what it refuses."""
 
 import shutil
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from conftest import write_image_ids, write_store
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from small_pairs import KINDS
 from small_streams import SIZES
 
@@ -214,11 +216,15 @@ def test_checkpoint_of_other_words_or_labels_is_refused(copied):
         make_task(copied, images=False).load_state_dict(state)
 
 
+def test_tags_of_images_are_refused_since_labels_are_no_input(tiny_pairs):
+    task = make_task(tiny_pairs, image_tags="words")
+    args = Namespace(arch="vtlm_tiny", _name="vtlm_tiny", **SIZES)
+    ARCH_CONFIG_REGISTRY["vtlm_tiny"](args)
+    with pytest.raises(InputError, match=r"--image-tags is for a model that reads tags.* but VTLMModel doesn't"):
+        task.build_model(args)
+
+
 def test_longer_sentences_than_the_model_has_positions_are_left_out_by_name(tiny_pairs):
-    from argparse import Namespace
-
-    from fairseq.models import ARCH_CONFIG_REGISTRY
-
     task = make_task(tiny_pairs)
     task.load_dataset("train")
     args = Namespace(arch="vtlm_tiny", _name="vtlm_tiny", max_source_positions=6, **SIZES)

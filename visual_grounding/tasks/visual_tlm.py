@@ -73,6 +73,7 @@ class VisualTLMTask(FairseqTask):
         self.dictionary = joined_dictionary(folder, self.stream_languages)
         path = os.path.join(folder, f"dict.{self.stream_languages[0]}.txt")
         self.images.remember_words("stream", path, self.dictionary.symbols)
+        self.images.write_tags(path, self.dictionary.symbols)  # which no model of pairs reads: `check_model` says so
         self.dictionary.add_symbol(MASK)  # at the end, where the data doesn't have it
         self.images.check_tables()
         self.images.need_columns("boxes", "labels", why="for visual translation language modelling")
@@ -110,7 +111,7 @@ class VisualTLMTask(FairseqTask):
         """As fairseq's.
 
         Raises:
-            InputError: there are images, but the model takes text alone.
+            InputError: there are images, but the model takes text alone; or tags, which it doesn't read.
         """
         model = super().build_model(cfg, from_checkpoint)
         self.images.check_model(model)
