@@ -23,6 +23,7 @@ ASKS_FOR_NUMBERS = {
     "criterions.hardest_negative_triplet:HardestNegativeTripletCriterion.forward": "which images are absent",
     "features.backbones.weights:Scaled.__init__": "how large the features of random weights are",
     "models.post_encoder_fusion:PostEncoderFusionEncoder.forward": "fairseq's encoder asks whether there is padding",
+    "models.vtlm:VTLMModel.forward": "which words and regions are to be predicted",
     "modules.encoder_input:EncoderInput._check_rows": "how many pieces there are",
     "modules.standardisation:BatchStandardisation.forward": "which vectors are present",
     "retrieval.recall:retrieval_ranks": "which images have a caption",
