@@ -31,7 +31,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--detector", help="default: MobileNetV3's Faster R-CNN on a CPU, ResNet-50's on CUDA")
-    parser.add_argument("--photos", type=int, help="in each half of a pair (default: 32 on a CPU, 512 on CUDA)")
+    parser.add_argument("--photos", type=int, help="in each half of a pair (default: 32 on a CPU, 96 on CUDA)")
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--workers", type=int, help="threads that decode (default: as `extract`)")
     parser.add_argument("--pairs", type=int, default=5)
@@ -39,7 +39,7 @@ def main() -> int:
     device = torch.device(args.device)
     on_gpu = device.type == "cuda"
     name = args.detector or ("fasterrcnn_resnet50_fpn_v2" if on_gpu else "fasterrcnn_mobilenet_v3_large_320_fpn")
-    count = args.photos or (512 if on_gpu else 32)
+    count = args.photos or (96 if on_gpu else 32)
     print(machine())
     # Of two classes random weights give each about a half, so that every picture has its 36 regions, as with trained
     # ones; of 91 none would reach the least score, or, without one, suppression would have 90,000 boxes to compare.
