@@ -76,7 +76,7 @@ def test_translation_starts_from_pretraining_and_needs_it_no_more(tiny_pairs, tr
 def test_training_resumes_without_what_it_started_from(tiny_pairs, translator, user_dir, tmp_path):
     shutil.copy(translator, tmp_path / "checkpoint_last.pt")
     more = [*images_of(tiny_pairs), "--visual-pretrained", translator.parent / "pretrained.pt", "--max-epoch", 3]
-    done = run_command("fairseq-train", *flags_of(tiny_pairs, user_dir, tmp_path, *more, "--amp"))
+    done = run_command("fairseq-train", *flags_of(tiny_pairs, user_dir, tmp_path, *more))
     assert done.returncode == 0, done.stderr
     assert "Loaded checkpoint" in done.stdout + done.stderr and "begin training epoch 3" in done.stdout + done.stderr
 

@@ -4,8 +4,10 @@ import logging
 from argparse import Namespace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from conftest import write_store
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from small_streams import (
     SIZE,
@@ -19,7 +21,9 @@ from small_streams import (
 from torch.nn import functional
 
 from visual_grounding import InputError
+from visual_grounding.features.store import FeatureStore
 from visual_grounding.models.vtlm_translation import PositionsOfLanguage
+from visual_grounding.tasks.grounded_translation import GroundedTranslationConfig, GroundedTranslationTask
 from visual_grounding.text.words import digest_of_symbols
 
 TINY = "vtlm_tiny"
@@ -227,6 +231,29 @@ def test_start_refuses_other_sizes(tmp_path, flags, message):
 def test_start_refuses_features_of_another_size(tmp_path):
     with pytest.raises(InputError, match=r"image_embedding.feature.weight \(16, 6\) for .* \(16, 9\)"):
         build_translation(TranslationTask(9), visual_pretrained=str(checkpoint(tmp_path)))
+
+
+def test_start_refuses_features_of_another_making(tmp_path):
+    store = FeatureStore(write_store(tmp_path / "store", np.ones((2, 2, SIZE)), signature="import|arrays:2|version:1"))
+    task = TranslationTask()
+    task.image_store = store
+    learned_from = torch.load(checkpoint(tmp_path), weights_only=False)
+    learned_from["task_state"]["image_features"] = "import|arrays:1|version:1"
+    torch.save(learned_from, tmp_path / "pretrained.pt")
+    with pytest.raises(InputError, match=r"arrays:1.*See --image-features-unchecked"):
+        build_translation(task, visual_pretrained=str(tmp_path / "pretrained.pt"))
+    task.cfg.image_features_unchecked = True
+    build_translation(task, visual_pretrained=str(tmp_path / "pretrained.pt"))
+
+
+def test_store_without_boxes_is_refused_by_name(tiny_translation):
+    places = {"image_features": str(tiny_translation / "store"), "image_ids": str(tiny_translation / "ids")}
+    values = {"data": str(tiny_translation / "bin"), "source_lang": "en", "target_lang": "de", **places}
+    task = GroundedTranslationTask.setup_task(GroundedTranslationConfig(**values))
+    with pytest.raises(
+        InputError, match=r"boxes of regions are needed for --arch vtlm_translation, but .*store has feat"
+    ):
+        build_translation(task)
 
 
 def test_embeddings_are_shared_where_that_is_asked_for(tmp_path):
