@@ -145,7 +145,6 @@ class VTLMTranslationDecoder(TextAndRegionsDecoder):
                 raise InputError(f"--arch vtlm_translation has no {flag}: leave it out.")
         super().__init__(cfg, dictionary, embed_tokens)
         size = cfg.decoder.embed_dim
-        self.embed_scale = 1.0
         self.embed_positions = PositionsOfLanguage(cfg.max_target_positions, size, language, dictionary.pad())
         self.layernorm_embedding = LayerNorm(size, eps=NORM_EPS)
 
