@@ -181,8 +181,9 @@ def test_a_missing_metric_is_refused_when_it_is_asked_for(runs: list[Path], tmp_
         table(*runs, tmp_path / "seed4", metrics=("bleu",))
     with pytest.raises(InputError, match=r"no metric is in all runs; the files have bleu, f1, meteor\."):
         table(*runs, tmp_path / "seed4")
-    with pytest.raises(InputError, match=r"should have meteor, but .*seed1/scores/masked doesn't"):
-        table(*runs, metrics=("meteor",))
+    for metric in ("meteor", "files"):
+        with pytest.raises(InputError, match=rf"should have {metric}, but .*seed1/scores/masked doesn't"):
+            table(*runs, metrics=(metric,))
 
 
 @pytest.mark.parametrize(

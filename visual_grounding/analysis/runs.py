@@ -144,6 +144,8 @@ def tabulate_runs(
 
 def _values(files: ScoreFiles, system: str, metric: str) -> list[float] | None:
     """A system's values of a metric, if they are there."""
+    if metric not in files.scores["metrics"]:
+        return None
     described = (files.scores["systems"].get(system) or {}).get(metric)
     return described["values"] if described else None
 

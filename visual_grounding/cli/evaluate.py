@@ -12,6 +12,8 @@ The three BLEUs: on tokens, cased (as multi-bleu.perl); on tokens, lower-cased w
 detokenised text. Tokens or detokenised text that the files don't hold are made by the Moses rules. Everything goes to
 DIR/scores.json, too.
 
+METEOR (--meteor-jar) and COMET (--comet, --source) are computed where they are named; else the report says why not.
+
 With --checkpoint and --twin-checkpoint it counts both models' parameters, and warns of a twin that isn't the same model
 but for what images need: that twin is trained with --arch text_only_transformer.
 """
