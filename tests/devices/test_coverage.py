@@ -22,9 +22,12 @@ pytestmark = pytest.mark.slow  # it repeats what test_forwards.py and test_chain
 ON_THE_CPU_ONLY = {
     "features.backbones.torchvision_networks:_download": "reads a file",
     "features.image_network:restore_image_network": "builds a network from a file; it is moved afterwards",
+    "data.image_tags": "names what is seen in a data loader's worker",
+    "data.masked_pairs": "masks words in a data loader's worker",
     "models.pretrained_start": "copies weights of a file into a model that is on the CPU still",
     "models.visual_model": "compares weights of a file with those of a model, by names and shapes",
     "modules.joint_embedding:config_of_state": "reads shapes",
+    "modules.pretrained_bert:PretrainedBert.__init__": "holds what was read from a file",
     "retrieval.retriever:Retriever.embed_cells": "refuses, for kinds that can't",
     "retrieval.search:_refuse_broken": "reads a broken index, on the CPU, to name its row",
     "retrieval.search:_Best._set_aside": "a way that only the CPU takes, by the device of what it is offered",

@@ -124,10 +124,6 @@ def test_pretrained_bert_brings_its_weights_and_its_head(world, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            {"bert": "some/bert"},
-            r"--bert-size, --bert-layers.* are for a BERT that begins with random .*--bert some/bert: l",
-        ),
         ({"bert_size": 15}, "a BERT's 2 heads should divide its size, 15"),
         ({"visual_feature_size": 5}, "takes image features of size 5, but .*store has size 6"),
     ],
@@ -135,6 +131,31 @@ def test_pretrained_bert_brings_its_weights_and_its_head(world, tmp_path):
 def test_what_does_not_fit_is_refused(task, given, message):
     with pytest.raises(InputError, match=message):
         build(task, **given)
+
+
+def test_size_beside_a_bert_that_has_its_own_is_refused(world, tmp_path):
+    folder = small_bert(tmp_path / "bert")
+    (tmp_path / "bin").mkdir()
+    lines = TokenizerBridge(str(folder)).dictionary_lines()
+    (tmp_path / "bin/dict.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    task = make_task(world, data=str(tmp_path / "bin"), image_tags=None)
+    build(task, bert=str(folder))  # the same sizes
+    with pytest.raises(InputError, match=r"--bert-layers is 3, but the BERT is that of --bert .*, where it is 2: le"):
+        build(task, bert=str(folder), bert_layers=3)
+
+
+def test_training_that_goes_on_takes_the_configuration_of_its_checkpoint(world, tmp_path):
+    """The sizes needn't be given again, and --bert isn't read, which may be gone."""
+    args = flags(bert_dropout=0.3)
+    make_task(world).build_model(args)
+    torch.save({"args": args, "model": {"any": torch.ones(1)}, "task_state": {}}, tmp_path / "checkpoint_last.pt")
+    task = make_task(world, save_dir=str(tmp_path))
+    for given in ({"bert": "gone"}, {"bert_dropout": 0.0}):
+        later = Namespace(arch="vlp_bert", **given)
+        config = VLPBertModel.build_model(later, task).stream.bert.config
+        assert (config.hidden_size, config.hidden_dropout_prob) == (16, given.get("bert_dropout", 0.3))
+    with pytest.raises(InputError, match=r"--bert-size is 8, but the BERT is that of .*_last.pt, where it is 16: l"):
+        VLPBertModel.build_model(Namespace(arch="vlp_bert", bert_size=8), task)
 
 
 def test_dropout_is_that_of_the_flag(task):

@@ -8,7 +8,6 @@ import pytest
 import torch
 from conftest import write_store
 from fairseq import options
-from fairseq.data import indexed_dataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli.train import main as fairseq_train
 from vision_language import TINY, flags, make_task, make_world, whole
@@ -17,6 +16,7 @@ from visual_grounding import InputError
 from visual_grounding.criterions.masked_lm_with_paired_image import MaskedLMWithPairedImageCriterion
 from visual_grounding.models.vlp_bert import VLPBertModel
 from visual_grounding.storage.checkpoints import load_checkpoint
+from visual_grounding.tasks.vision_language_pretraining import VisionLanguagePretrainingTask
 from visual_grounding.text.words import digest_of_symbols
 
 
@@ -66,23 +66,31 @@ def test_continued_on_other_pairs_it_begins_with_the_checkpoint(world, tmp_path)
     assert state["image_tags"] == "words from score 0.3" and set(state["dictionaries"]) == {"source"}
 
 
-def test_it_learns_what_the_image_tells(world):
-    """The noun, the tag and the pair are told by the image: after some updates the loss is far lower."""
-    task = make_task(world)
+def learn(task: VisionLanguagePretrainingTask, updates: int, size: int, lr: float) -> np.ndarray:
+    """(updates, 2) loss of what is hidden, and share of pairs that are right, on whole training sets."""
     torch.manual_seed(1)
-    model, criterion = task.build_model(flags(bert_dropout=0.0)), MaskedLMWithPairedImageCriterion(task)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
-    losses = []
-    for epoch in range(1, 121):
-        loss, size, logged = criterion(model, whole(task, "train", epoch))
+    model = task.build_model(flags(bert_dropout=0.0, bert_size=size))
+    criterion, optimizer = MaskedLMWithPairedImageCriterion(task), torch.optim.Adam(model.parameters(), lr=lr)
+    scores = []
+    for epoch in range(1, updates + 1):
+        loss, sentences, logged = criterion(model, whole(task, "train", epoch))
         optimizer.zero_grad()
-        (loss / size).backward()
+        (loss / sentences).backward()
         optimizer.step()
-        losses.append(
-            [logged["mlm_loss"] / (logged["words"] + logged["tags"]), logged["right_pairs"] / logged["pairs"]]
-        )
-    last = np.mean(losses[-20:], axis=0)
-    assert last[0] < np.mean(losses[:5], axis=0)[0] / 2 and last[1] > 0.9
+        hidden = max(1, logged["words"] + logged["tags"])
+        scores.append([logged["mlm_loss"] / hidden, logged["right_pairs"] / logged["pairs"]])
+    return np.array(scores)
+
+
+def test_it_learns_the_words_and_tags_that_the_image_tells(world):
+    losses = learn(make_task(world), 100, 16, 0.005)[:, 0]
+    assert losses[-20:].mean() < losses[:5].mean() / 2
+
+
+@pytest.mark.slow
+def test_it_learns_whose_images_they_are(world):
+    """A seventh of the other images shows the same noun, so nothing gets them all."""
+    assert learn(make_task(world, mask_prob=1e-6), 800, 32, 0.001)[-100:, 1].mean() > 0.8
 
 
 def test_source_side_of_a_translation_task_is_text_too(world, tmp_path):
@@ -114,7 +122,9 @@ def test_validation_is_the_same_whatever_the_seed(world):
 def test_model_that_reads_no_tags_is_refused(world, monkeypatch):
     monkeypatch.setattr(VLPBertModel, "reads_image_tags", False)
     make_task(world, image_tags=None).build_model(flags())
-    with pytest.raises(InputError, match=r"--image-tags is for a model that reads tags, .* VLPBertModel doesn't: leave"):
+    with pytest.raises(
+        InputError, match=r"--image-tags is for a model that reads tags, .* VLPBertModel doesn't: leave"
+    ):
         make_task(world).build_model(flags())
 
 
@@ -163,10 +173,8 @@ def test_stores_without_what_is_needed_are_refused(world, tmp_path):
     make_task(world, image_features=str(tmp_path / "boxes"), image_tags=None)
 
 
-def test_text_without_end_is_no_other_split(world, tmp_path):
-    """A file that isn't a text at all."""
+def test_file_that_is_no_binarised_text_is_refused(world, tmp_path):
     shutil.copytree(world / "bin", tmp_path / "bin")
     (tmp_path / "bin/valid.idx").write_bytes(b"nothing")
-    assert not indexed_dataset.infer_dataset_impl(str(tmp_path / "bin/valid"))
-    with pytest.raises(InputError, match=r"valid.idx should be binarised text, but can't be read"):
+    with pytest.raises(InputError, match=r"valid.idx should be binarised text, but reading failed: Index file doesn't"):
         make_task(world, data=str(tmp_path / "bin")).load_dataset("valid")

@@ -2,7 +2,7 @@
 
 A BERT comes from transformers (`--bert`), from flags, or from the checkpoint of another of these models. Its
 configuration goes into the model's own flags as `bert_config`, and so into every checkpoint: nothing else is read when
-that is loaded.
+that is loaded, or when training goes on from it.
 """
 
 import json
@@ -10,10 +10,12 @@ from argparse import Namespace
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from ..data.image_memory import restored_checkpoint
 from ..errors import InputError
 from ..modules.pretrained_bert import CHOICES, PretrainedBert, bert_config, read_bert
 from ..modules.vision_language_bert import VisionLanguageBert
 from .presets import Preset
+from .pretrained_start import Pretrained, read_pretrained
 from .visual_model import VisualModelConfig
 
 _ANEW = {
@@ -23,7 +25,11 @@ _ANEW = {
     "bert_ffn_size": ("intermediate_size", 3072),
     "bert_positions": ("max_position_embeddings", 512),
 }
-_FIXED = {"hidden_act": "gelu", "type_vocab_size": 2, "layer_norm_eps": 1e-12, "initializer_range": 0.02}
+_FIXED = {
+    "hidden_act": "gelu", "type_vocab_size": 2, "layer_norm_eps": 1e-12, "initializer_range": 0.02,
+    "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+}  # fmt: skip
+MODELS = ("vlp_bert", "vlp_translation")
 # Sizes of `--arch …_small` and `_tiny`. They wait under a name of their own, so that a size that was given can be told
 # from one that wasn't.
 _PRESETS: dict[str, dict[str, int]] = {
@@ -72,45 +78,61 @@ class VisionLanguageConfig(VisualModelConfig):
     )
 
 
-def take_bert(args: Namespace, task: Any, inherited: Optional[str] = None) -> Optional[PretrainedBert]:
+def take_bert(args: Namespace, task: Any, pretrained: Optional[Pretrained] = None) -> Optional[PretrainedBert]:
     """Decide on the BERT of a model, and set `args.bert_config` to its configuration, which goes into checkpoints.
 
     Args:
         args: the model's flags.
-        task: of the source dictionary.
-        inherited: `bert_config` of a checkpoint that the model begins with; None without one.
+        task: of the source dictionary; its `cfg` says from which checkpoint training goes on.
+        pretrained: what the model starts from; None without one.
 
     Returns:
         What was read from `--bert`; None where nothing was.
 
     Raises:
-        InputError: sizes are given for a BERT that has its own, or as `read_bert`.
+        InputError: two things to begin with; sizes for a BERT that has its own; or as `read_bert`.
     """
     if getattr(args, "bert_config", None):
         return None
-    given = [f"--{name.replace('_', '-')}" for name in _ANEW if getattr(args, name, None) is not None]
     named, read = getattr(args, "bert", None), None
-    if (named or inherited) and given:
-        raise InputError(
-            f"{', '.join(given)} are for a BERT that begins with random numbers, but this one is that of "
-            f"{f'--bert {named}' if named else '--visual-pretrained'}: leave them out."
-        )
-    if named and inherited:
+    before = _gone_on_from(task)
+    if before is not None:
+        choices, whose = _choices_of(before), f"that of {before.path}"
+    elif named and pretrained is not None:
         raise InputError(f"--bert and --visual-pretrained both say what to begin with: leave --bert {named} out.")
-    if inherited:
-        choices = json.loads(inherited)
+    elif pretrained is not None:
+        choices, whose = _choices_of(pretrained), f"that of {pretrained.path}"
     elif named:
         read = read_bert(named, task.source_dictionary.symbols, "the dictionary of the source")
-        choices = dict(read.choices)
+        choices, whose = dict(read.choices), f"that of --bert {named}"
     else:
         preset = getattr(args, "bert_preset", {})
         own = {known: getattr(args, name, None) or preset.get(name, size) for name, (known, size) in _ANEW.items()}
-        choices = {**_FIXED, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, **own}
+        choices, whose = {**_FIXED, **own}, ""
+    for name, (known, _) in _ANEW.items():
+        given = getattr(args, name, None)
+        if given is not None and given != choices[known]:
+            raise InputError(
+                f"--{name.replace('_', '-')} is {given}, but the BERT is {whose}, where it is {choices[known]}: leave "
+                "the flag out. Sizes are for a BERT that begins with random numbers."
+            )
     dropout = getattr(args, "bert_dropout", None)
     if dropout is not None:
         choices |= {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
     args.bert_config = json.dumps({name: choices[name] for name in CHOICES})
     return read
+
+
+def _gone_on_from(task: Any) -> Optional[Pretrained]:
+    """The checkpoint that training goes on from, or fine-tunes; None where it starts afresh."""
+    cfg = getattr(task, "cfg", None)
+    path = restored_checkpoint(cfg) if hasattr(cfg, "restore_file") else None
+    return None if path is None else read_pretrained(path, MODELS)
+
+
+def _choices_of(checkpoint: Pretrained) -> dict[str, Any]:
+    choices: dict[str, Any] = json.loads(checkpoint.args.bert_config)
+    return choices
 
 
 def build_stream(args: Namespace, task: Any, read: Optional[PretrainedBert]) -> VisionLanguageBert:

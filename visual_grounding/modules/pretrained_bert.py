@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -27,7 +28,8 @@ _WANTED = "BERT {!r} should be a folder with a pretrained model, or a model's na
 was downloaded before)"
 
 
-class PretrainedBert(NamedTuple):
+@dataclass(frozen=True)
+class PretrainedBert:
     """A BERT that was read.
 
     Attributes:

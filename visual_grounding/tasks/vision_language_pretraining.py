@@ -19,7 +19,7 @@ from fairseq.tasks import FairseqTask, register_task
 from ..data.masked_pairs import MaskedPairs
 from ..data.paired_images import OwnOrOtherImages
 from ..data.visual_context import ImageTablesConfig, VisualContext
-from ..errors import InputError
+from ..errors import InputError, in_short
 from ..text.pieces import join_pieces
 from ..text.tokenizer_bridge import MASK
 
@@ -126,9 +126,12 @@ class VisionLanguagePretrainingTask(FairseqTask):
         training = split == self.cfg.train_subset
         folders = utils.split_paths(str(self.cfg.data))
         prefix = self._prefix(folders[(epoch - 1) % len(folders) if training else 0], split)
-        text = data_utils.load_indexed_dataset(prefix, self.dictionary, None)
-        if text is None:
-            raise InputError(f"{prefix}.idx should be binarised text, but can't be read. Binarise the text anew.")
+        try:
+            text = data_utils.load_indexed_dataset(prefix, self.dictionary, None)
+        except Exception as error:  # a broken file fails in many ways
+            raise InputError(
+                f"{prefix}.idx should be binarised text, but reading failed: {in_short(error)}. Binarise the text anew."
+            ) from error
         sentences = LanguagePairDataset(text, text.sizes, self.dictionary, left_pad_source=False, shuffle=training)
         seed, fixed = (int(self.cfg.seed), False) if training else (VALIDATION_SEED, True)
         choose = partial(OwnOrOtherImages, seed=seed, fixed=fixed, place=split)
