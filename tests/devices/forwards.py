@@ -46,8 +46,10 @@ from visual_grounding.features.detectors.region_pooling import pool_boxes
 from visual_grounding.features.detectors.selection import Selection, cut_to_picture
 from visual_grounding.features.image_network import ImageNetwork
 from visual_grounding.features.scattering import ScatteringNetwork
+from visual_grounding.models.text_and_regions_decoder import TextAndRegionsDecoder
 from visual_grounding.models.visual_semantic_embedding import VisualSemanticEmbeddingModel
 from visual_grounding.models.vlp_bert import VLPBertModel
+from visual_grounding.models.vlp_translation import VLPTranslationConfig, VLPTranslationEncoder, VLPTranslationModel
 from visual_grounding.modules.encoder_input import EncoderInput
 from visual_grounding.modules.gated_fusion import GatedFusion
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
@@ -554,6 +556,24 @@ def vision_language_bert(dtype: torch.dtype) -> Run:
     stream = made(VisionLanguageBert(bert_config({**BERT, "max_position_embeddings": 12}, 10), 6), dtype)
     inputs = torch.tensor(SENTENCES), seen_regions(dtype)
     return lambda tokens, visual: (stream(tokens, visual), stream(tokens).hidden), inputs
+
+
+@forward
+def vlp_translation(dtype: torch.dtype) -> Run:
+    """With tags and regions, looked at apart as well; from text alone."""
+    config = bert_config({**BERT, "max_position_embeddings": 12}, 10)
+    sizes = {"decoder_embed_dim": 8, "decoder_ffn_embed_dim": 16, "decoder_attention_heads": 2, "decoder_layers": 1,
+             "encoder_embed_dim": 8, "decoder_input_dim": 8, "decoder_output_dim": 8}  # fmt: skip
+    cfg, words = VLPTranslationConfig.from_namespace(Namespace(**sizes)), Dictionary()
+    encoder = VLPTranslationEncoder(words, VisionLanguageBert(config, 6), 8, freeze=True)
+    decoder = TextAndRegionsDecoder(cfg, words, nn.Embedding(len(words), 8, words.pad()))
+    model = made(VLPTranslationModel(encoder, decoder), dtype)
+
+    def call(tokens: Tensor, before: Tensor, visual: dict[str, Tensor]) -> Any:
+        scores, extra = model(tokens, None, before, visual=visual, attend_apart=(0,))
+        return scores, extra["attended_apart"][0], model(tokens, None, before)[0]
+
+    return call, (torch.tensor(SENTENCES), torch.tensor([[2, 3, 3], [2, 3, 1], [2, 0, 3]]), seen_regions(dtype))
 
 
 @forward

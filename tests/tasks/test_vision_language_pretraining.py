@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import write_store
-from fairseq import options
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq_cli.train import main as fairseq_train
-from vision_language import TINY, flags, make_task, make_world, whole
+from vision_language import TINY, flags, make_task, make_world, train_in_process, whole
 
 from visual_grounding import InputError
 from visual_grounding.criterions.masked_lm_with_paired_image import MaskedLMWithPairedImageCriterion
@@ -25,17 +22,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_world(tmp_path_factory.mktemp("world"))
 
 
-def train(world: Path, save_dir: Path, *more: object) -> None:
+def train(world: Path, save_dir: Path, *more: object, epochs: int = 2) -> None:
     """`fairseq-train` in this process."""
-    words = [
-        world / "bin", "--task", "vision_language_pretraining", "--image-features", world / "store", "--image-ids",
-        world / "ids", "--image-tags", "words", "--arch", "vlp_bert", "--criterion", "masked_lm_with_paired_image",
-        "--optimizer", "adam", "--lr", 0.01, "--batch-size", 8, "--max-epoch", 2, "--cpu", "--save-dir", save_dir,
-        "--no-progress-bar", "--disable-validation", "--num-workers", 0, "--clip-norm", 1,
-        *(word for name, value in TINY.items() for word in (f"--{name.replace('_', '-')}", value)), *more,
-    ]  # fmt: skip
-    parser = options.get_training_parser()
-    fairseq_train(convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(word) for word in words])))
+    sizes = [word for name, value in TINY.items() for word in (f"--{name.replace('_', '-')}", value)]
+    names = "vision_language_pretraining", "vlp_bert", "masked_lm_with_paired_image"
+    train_in_process(world, save_dir, *names, *sizes, *more, epochs=epochs)
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
@@ -44,7 +35,7 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
 
 def test_training_is_the_same_again_and_goes_on_as_if_it_had_not_stopped(world, tmp_path):
     train(world, tmp_path / "one")
-    train(world, tmp_path / "two", "--max-epoch", 1)
+    train(world, tmp_path / "two", epochs=1)
     first = weights(tmp_path / "two/checkpoint_last.pt")
     train(world, tmp_path / "two")
     one, two = weights(tmp_path / "one/checkpoint_last.pt"), weights(tmp_path / "two/checkpoint_last.pt")
@@ -57,9 +48,9 @@ def test_training_is_the_same_again_and_goes_on_as_if_it_had_not_stopped(world, 
 
 
 def test_continued_on_other_pairs_it_begins_with_the_checkpoint(world, tmp_path):
-    train(world, tmp_path / "first", "--max-epoch", 1)
+    train(world, tmp_path / "first", epochs=1)
     begin = tmp_path / "first/checkpoint_last.pt"
-    train(world, tmp_path / "next", "--finetune-from-model", begin, "--lr", 0, "--max-epoch", 1)
+    train(world, tmp_path / "next", "--finetune-from-model", begin, "--lr", 0, epochs=1)
     before, after = weights(begin), weights(tmp_path / "next/checkpoint_last.pt")
     assert all(torch.equal(before[name], after[name]) for name in before)
     state = torch.load(begin, weights_only=True)["task_state"]

@@ -9,6 +9,7 @@ from . import (
     visual_aware_transformer,
     visual_semantic_embedding,
     vlp_bert,
+    vlp_translation,
 )
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "visual_aware_transformer",
     "visual_semantic_embedding",
     "vlp_bert",
+    "vlp_translation",
 ]

@@ -95,7 +95,7 @@ def take_bert(args: Namespace, task: Any, pretrained: Optional[Pretrained] = Non
     if getattr(args, "bert_config", None):
         return None
     named, read = getattr(args, "bert", None), None
-    before = _gone_on_from(task)
+    before = gone_on_from(task)
     if before is not None:
         choices, whose = _choices_of(before), f"that of {before.path}"
     elif named and pretrained is not None:
@@ -123,8 +123,12 @@ def take_bert(args: Namespace, task: Any, pretrained: Optional[Pretrained] = Non
     return read
 
 
-def _gone_on_from(task: Any) -> Optional[Pretrained]:
-    """The checkpoint that training goes on from, or fine-tunes; None where it starts afresh."""
+def gone_on_from(task: Any) -> Optional[Pretrained]:
+    """The checkpoint that training goes on from, or fine-tunes; None where it starts afresh.
+
+    Raises:
+        InputError: as `read_pretrained`.
+    """
     cfg = getattr(task, "cfg", None)
     path = restored_checkpoint(cfg) if hasattr(cfg, "restore_file") else None
     return None if path is None else read_pretrained(path, MODELS)
