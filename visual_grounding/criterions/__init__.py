@@ -2,6 +2,6 @@
 
 import fairseq  # noqa: F401  # first of all: what it registers would else meet a half-imported module here
 
-from . import hardest_negative_triplet, masked_lm_with_paired_image
+from . import hardest_negative_triplet, masked_lm_with_paired_image, visual_tlm
 
-__all__ = ["hardest_negative_triplet", "masked_lm_with_paired_image"]
+__all__ = ["hardest_negative_triplet", "masked_lm_with_paired_image", "visual_tlm"]

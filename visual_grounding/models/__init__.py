@@ -10,6 +10,7 @@ from . import (
     visual_semantic_embedding,
     vlp_bert,
     vlp_translation,
+    vtlm,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "visual_semantic_embedding",
     "vlp_bert",
     "vlp_translation",
+    "vtlm",
 ]
