@@ -145,12 +145,13 @@ def train_in_process(
     *more: object,
     images: bool = True,
     epochs: int = 2,
+    validate: bool = False,
 ) -> None:
     """`fairseq-train` in this process: it takes a second where a fresh one takes ten."""
     words = [
         world / "bin", "--task", task, "--arch", arch, "--criterion", criterion, "--optimizer", "adam", "--lr", 0.01,
         "--batch-size", 8, "--max-epoch", epochs, "--cpu", "--save-dir", save_dir, "--no-progress-bar",
-        "--disable-validation", "--num-workers", 0, "--clip-norm", 1, *more,
+        "--num-workers", 0, "--clip-norm", 1, *([] if validate else ["--disable-validation"]), *more,
     ]  # fmt: skip
     if images:
         words += ["--image-features", world / "store", "--image-ids", world / "ids", "--image-tags", "words"]
