@@ -61,6 +61,7 @@ ELSEWHERE = {
     "models/gated_fusion_transformer.py": "models/test_post_encoder_fusion.py",
     "models/presets.py": "models/test_text_only_transformer.py",
     "models/selective_attention_transformer.py": "models/test_post_encoder_fusion.py",
+    "models/vision_language_model.py": "models/test_vlp_bert.py",
     "models/visual_aware_transformer.py": "models/test_post_encoder_fusion.py",
     "modules/standardisation.py": "modules/test_visual_attention.py",
     "retrieval/approximation.py": "retrieval/test_faiss_index.py",
