@@ -164,3 +164,14 @@ def trained(
     assert done.returncode == 0, done.stderr
     (save_dir / "log").write_text(done.stdout + done.stderr)
     return save_dir / "checkpoint_best.pt"
+
+
+@pytest.fixture(scope="session")
+def animals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The world of `small_trained.py`, and two translators of it: `seeing.pt` and `text.pt`."""
+    from small_trained import translator, write_world
+
+    folder = write_world(tmp_path_factory.mktemp("animals"))
+    translator(folder, folder / "seeing.pt", arch="visual_aware_transformer", updates=100)
+    translator(folder, folder / "text.pt", arch="text_only_transformer", images=False, updates=100)
+    return folder

@@ -25,6 +25,8 @@ VERBS = {
     "evaluate": "translations -> BLEU, chrF, METEOR, significance",
     "report": "sentences, their images and translations side by side",
     "report heatmap": "where in its image a text is, as a heat map; the pointing game",
+    "probe": "what a trained model does with its images: one of the following",
+    "probe entity-masking": "words of the source hidden: BLEU with and without them",
     "doctor": "check a whole set-up, and say what is wrong and what to do",
     "user-dir": "print the path for fairseq's --user-dir",
 }
@@ -67,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     overview = FlagParser(
         prog="visual-grounding",
         description="Find images for text, and train text models that use them.",
-        epilog="\n".join(f"  {verb:17} {what}" for verb, what in VERBS.items()),
+        epilog="\n".join(f"  {verb:20} {what}" for verb, what in VERBS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     overview.add_argument(
