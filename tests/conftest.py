@@ -167,6 +167,18 @@ def trained(
 
 
 @pytest.fixture(scope="session")
+def learned(
+    tiny_translation: Path, train_flags: Callable[..., list[object]], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A checkpoint of a training on the tiny task that is long enough to learn what the images tell."""
+    save_dir = tmp_path_factory.mktemp("learned")
+    flags = train_flags(tiny_translation, save_dir, "--max-epoch", 30, "--dropout", 0, "--no-epoch-checkpoints")
+    done = run_command("fairseq-train", *flags)
+    assert done.returncode == 0, done.stderr
+    return save_dir / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="session")
 def animals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The world of `small_trained.py`, and two translators of it: `seeing.pt` and `text.pt`."""
     from small_trained import translator, write_world

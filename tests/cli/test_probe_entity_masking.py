@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from small_trained import binarise, translator
 
-from visual_grounding.analysis.score_intervals import Interval
+from visual_grounding.analysis.intervals import Interval
 from visual_grounding.cli.main import main
 from visual_grounding.cli.probe_entity_masking import Run, _pairs
 from visual_grounding.cli.probing import shown

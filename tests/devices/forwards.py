@@ -17,6 +17,7 @@ import timm
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from small_text_and_regions import small_batch, small_model
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torchvision.models import get_model
@@ -44,6 +45,7 @@ from visual_grounding.modules.encoder_input import EncoderInput
 from visual_grounding.modules.gated_fusion import GatedFusion
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
 from visual_grounding.modules.matching_losses import hardest_negative_triplet_loss
+from visual_grounding.modules.region_embedding import RegionEmbedding
 from visual_grounding.modules.selective_attention import SelectiveAttention
 from visual_grounding.modules.sru import SRU
 from visual_grounding.modules.standardisation import BatchStandardisation
@@ -171,6 +173,18 @@ def batch_standardisation(dtype: torch.dtype) -> Run:
         return [standardise(vectors, present) for present in (*masks, None)]
 
     return call, (numbers(3, 6, dtype=dtype), absent([1, 1, 0], [0, 1, 0], [0, 0, 0]))
+
+
+@forward
+def region_embedding(dtype: torch.dtype) -> Run:
+    """With masked regions, and without."""
+    embedding = made(RegionEmbedding(6, 8), dtype)
+
+    def call(features: Tensor, boxes: Tensor, masked: Tensor, mask: Tensor) -> Any:
+        return embedding(features, boxes, masked, mask), embedding(features, boxes, None, mask)
+
+    features, boxes = numbers(3, 4, 6, dtype=torch.float16), numbers(3, 4, 4).sigmoid()
+    return call, (features, boxes, images_absent(), numbers(8, dtype=dtype, seed=1))
 
 
 # --- the retriever: B = 3, T = 4, R = 6, F = 6, D = 8 ------------------------------------------------------------
@@ -342,6 +356,24 @@ def selective_attention_transformer(dtype: torch.dtype) -> Run:
 def text_only_transformer(dtype: torch.dtype) -> Run:
     """The twin, which takes no images."""
     return translate("text_only_transformer", dtype)
+
+
+@forward
+def text_and_regions(dtype: torch.dtype) -> Run:
+    """The decoder over both: all looks at once, then two steps of beam search."""
+    model = made(small_model(), dtype)
+
+    def call(batch: dict[str, Any]) -> Any:
+        scores, extra = model(**batch, attend_apart=(0, 1), watch_attention=True)
+        source = {name: batch[name] for name in ("src_tokens", "src_lengths", "visual")}
+        order, state, steps = batch["src_tokens"].new_tensor([0, 2, 2]), {}, []
+        encoded = model.encoder.reorder_encoder_out(model.encoder(**source), order)
+        for step in (1, 2):
+            tokens = batch["prev_output_tokens"][order, :step]
+            steps.append(model.decoder(tokens, encoder_out=encoded, incremental_state=state))
+        return scores, extra, steps, model(**{**batch, "visual": None})[0]
+
+    return call, (small_batch(),)
 
 
 class Bridge:

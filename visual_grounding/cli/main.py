@@ -23,6 +23,7 @@ VERBS = {
     "retrieve": "sentences -> image ids",
     "average": "several checkpoints -> one with their mean weights",
     "evaluate": "translations -> BLEU, chrF, METEOR, significance",
+    "evaluate contrastive": "scores of correct and incorrect translations -> which a model prefers (CoMMuTE)",
     "report": "sentences, their images and translations side by side",
     "report heatmap": "where in its image a text is, as a heat map; the pointing game",
     "probe": "what a trained model does with its images: one of the following",

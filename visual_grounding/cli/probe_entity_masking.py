@@ -15,7 +15,7 @@ DIR/results.json has all numbers, DIR/translations.tsv the translations.
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +23,10 @@ from ..errors import InputError, check_at_least_one
 from .probing import add_model, add_running, aligned, changes_of, check_running, meta_of, shown, write_results
 
 if TYPE_CHECKING:
+    from ..analysis.significance import ResampledScore
     from ..analysis.translation_scores import TextForms
+
+    Resampled = Mapping[str, ResampledScore]  # scores by name
 
 FORMS = ("tokenised", "raw")
 TRANSLATIONS = "translations.tsv"
@@ -70,6 +73,7 @@ def run(args: argparse.Namespace) -> None:
         InputError: files that don't belong together, or no sentence has positions.
     """
     from ..analysis.hypotheses import read_references
+    from ..analysis.significance import resample_scores
     from ..analysis.translation_scores import signatures, text_forms
     from ..probes.entity_masking import hidden_words
     from ..shares import warn_of
@@ -95,6 +99,10 @@ def run(args: argparse.Namespace) -> None:
         each: text_forms([texts[row] for row in rows], form=args.hypothesis_is, language=language)
         for each, texts in found.items()
     }
+    resampled = {
+        each: resample_scores(ours, right, language=language, samples=args.bootstrap_samples, seed=args.seed)
+        for each, ours in forms.items()
+    }
     hidden = hidden_words(lines, rows, positions)
     report = {
         "probe": "entity-masking",
@@ -108,8 +116,8 @@ def run(args: argparse.Namespace) -> None:
         "words": sum(len(lines[row].split()) for row in rows),
         "words_hidden": sum(hidden.values()),
         "most_hidden": [list(each) for each in hidden.most_common(_MOST_HIDDEN)],
-        "runs": _scores(args, forms, right, language),
-        "comparisons": _comparisons(args, forms, right, language),
+        "runs": _scores(resampled, forms),
+        "comparisons": _comparisons(resampled, len(rows)),
         "interval": f"95 %, bootstrap over sentences, {args.bootstrap_samples} resamplings, seed {args.seed}",
         "test": "paired bootstrap, p_value: share of resamplings where the first doesn't score higher",
         "signatures": signatures(language),
@@ -174,61 +182,44 @@ def _translate(
     return found, rows, languages.pop()
 
 
-def _scores(
-    args: argparse.Namespace, forms: Mapping[Run, "TextForms"], right: "TextForms", language: str
-) -> list[dict[str, Any]]:
+def _scores(resampled: "Mapping[Run, Resampled]", forms: Mapping[Run, "TextForms"]) -> list[dict[str, Any]]:
     """Every run's scores with their intervals."""
-    from ..analysis.score_intervals import score_intervals
+    from ..analysis.intervals import interval_of
 
-    options: dict[str, Any] = {"language": language, "samples": args.bootstrap_samples, "seed": args.seed}
-    return [
-        {
-            **each._asdict(),
-            "n": len(right.tokens),
-            "empty": sum(not sentence for sentence in ours.tokens),
-            "scores": {name: score._asdict() for name, score in score_intervals(ours, right, **options).items()},
-        }
-        for each, ours in forms.items()
-    ]
+    found = []
+    for each, scores in resampled.items():
+        tokens = forms[each].tokens
+        counts = {"n": len(tokens), "empty": sum(not sentence for sentence in tokens)}
+        intervals = {name: interval_of(score)._asdict() for name, score in scores.items()}
+        found.append({**each._asdict(), **counts, "scores": intervals})
+    return found
 
 
 def _pairs(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
     """What is compared: whole sources with masked ones, the first order with the others, the model with its twin."""
     first = {run.system: run.images for run in reversed(runs)}
-    pairs = [
-        (one, other)
-        for one in runs
-        for other in runs
-        if one[:2] == other[:2] and one.source == "unmasked" != other.source
+    kinds: list[Callable[[Run, Run], bool]] = [
+        lambda one, other: one[:2] == other[:2] and one.source == "unmasked" != other.source,
+        lambda one, other: one[::2] == other[::2] and one.images == first[one.system] != other.images,
+        lambda one, other: (
+            (one.system, other.system) == ("model", "twin")
+            and one.source == other.source
+            and ("none" in (one.images, other.images) or one.images == other.images)
+        ),
     ]
-    pairs += [
-        (one, other)
-        for one in runs
-        for other in runs
-        if (one.system, one.source) == (other.system, other.source) and one.images == first[one.system] != other.images
-    ]
-    pairs += [
-        (one, other)
-        for one in runs
-        for other in runs
-        if (one.system, other.system) == ("model", "twin")
-        and one.source == other.source
-        and (other.images in (one.images, "none") or one.images == "none")
-    ]
-    return pairs
+    return [(one, other) for kind in kinds for one in runs for other in runs if kind(one, other)]
 
 
-def _comparisons(
-    args: argparse.Namespace, forms: Mapping[Run, "TextForms"], right: "TextForms", language: str
-) -> list[dict[str, Any]]:
-    from ..analysis.significance import paired_bootstrap
+def _comparisons(resampled: "Mapping[Run, Resampled]", n: int) -> list[dict[str, Any]]:
+    """Paired differences, all on the same draws."""
+    from ..analysis.significance import compare_draws
 
-    options: dict[str, Any] = {"language": language, "samples": args.bootstrap_samples, "seed": args.seed}
     found = []
-    for one, other in _pairs(list(forms)):
-        result = paired_bootstrap(forms[one], forms[other], right, **options)
-        scores = {name: pair._asdict() for name, pair in result.items()}
-        found.append({"first": one._asdict(), "second": other._asdict(), "n": len(right.tokens), "scores": scores})
+    for one, other in _pairs(list(resampled)):
+        scores = {
+            name: compare_draws(score, resampled[other][name])._asdict() for name, score in resampled[one].items()
+        }
+        found.append({"first": one._asdict(), "second": other._asdict(), "n": n, "scores": scores})
     return found
 
 
@@ -243,7 +234,7 @@ def _write_translations(
 
 def _table(report: dict[str, Any]) -> list[str]:
     """The report for a reader."""
-    from ..analysis.score_intervals import Interval
+    from ..analysis.intervals import Interval
     from ..analysis.translation_scores import CONVENTIONS
 
     hidden = ", ".join(f"{word} {count}" for word, count in report["most_hidden"][:8])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError, check_at_least_one
 
 if TYPE_CHECKING:
-    from ..analysis.score_intervals import Interval
+    from ..analysis.intervals import Interval
 
 RESULTS = "results.json"
 _ORDERS = ("congruent", "shuffled", "blank")  # `data/image_order.py` says what they are; this file imports no torch
@@ -106,7 +106,7 @@ def write_results(
 def shown(interval: "Interval", digits: int = 2, sign: bool = False) -> str:
     """A number with its 95 % interval.
 
-    >>> from visual_grounding.analysis.score_intervals import Interval
+    >>> from visual_grounding.analysis.intervals import Interval
     >>> shown(Interval(41.256, 40.0, 42.5)), shown(Interval(1.5, -0.25, 3.0), sign=True)
     ('41.26 [40.00, 42.50]', '+1.50 [-0.25, +3.00]')
     """

@@ -53,6 +53,7 @@ class GroundedTranslationTask(TranslationTask):
         folder = utils.split_paths(cfg.data)[0]
         for side, language, known in (("source", cfg.source_lang, src_dict), ("target", cfg.target_lang, tgt_dict)):
             self.images.remember_words(side, os.path.join(folder, f"dict.{language}.txt"), known.symbols)
+        self.images.write_tags(os.path.join(folder, f"dict.{cfg.source_lang}.txt"), src_dict.symbols)
         if not words:
             self.images.check_tables()
         self.image_store = self.images.store
@@ -121,7 +122,7 @@ class GroundedTranslationTask(TranslationTask):
         dataset = super().build_dataset_for_inference(src_tokens, src_lengths, constraints)
         if self.interactive is not None:
             self.interactive.follow(self.images.trained_with)
-            return self.interactive.add(dataset, src_tokens, self.source_dictionary)
+            return self.interactive.add(dataset, src_tokens, self.source_dictionary, self.images.tags)
         self.images.warn_once(
             "sentences given to fairseq-interactive have no images; they are translated from text alone. "
             "Images are found with --retriever, --image-index and --image-features, or --image-finder."
