@@ -17,6 +17,7 @@ import timm
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from small_streams import build_vtlm, region_inputs, stream_inputs
 from small_text_and_regions import small_batch, small_model
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -30,6 +31,7 @@ from transformers import (
 
 from visual_grounding.analysis import heat_map
 from visual_grounding.criterions.hardest_negative_triplet import HardestNegativeTripletCriterion
+from visual_grounding.criterions.visual_tlm import VisualTLMCriterion
 from visual_grounding.features.backbones import Preprocessing
 from visual_grounding.features.backbones.dual_encoder_towers import FAMILIES
 from visual_grounding.features.backbones.dual_encoder_towers import _Embedding as TowerEmbedding
@@ -410,6 +412,39 @@ def encoder_rows(dtype: torch.dtype) -> Run:
         return rows, converter.tokenizer_rows(rows, weight)
 
     return call, (numbers(8, 4, dtype=dtype),)
+
+
+# --- one stream of text and regions: B = 2, L = 7, N = 2, R = 2, F = 6, D = 16 ---------------------------------------
+
+
+def stream_batch() -> dict[str, Any]:
+    """What the criterion of pre-training gets; the second sentence has one region in all."""
+    targets = torch.tensor([[1, 4, 1, 1, 1, 6, 1], [1, 1, 2, 1, 1, 1, 1]])
+    labels = torch.tensor([[[-1, 3], [0, -1]], [[2, -1], [-1, -1]]])
+    net_input = {**stream_inputs(), "visual": region_inputs()}
+    return {"net_input": net_input, "word_targets": targets, "label_targets": labels, "ntokens": 13, "nsentences": 2}
+
+
+@forward
+def vtlm(dtype: torch.dtype) -> Run:
+    """Everything predicted, with images and without, and what is chosen."""
+    model = made(build_vtlm(), dtype)
+
+    def call(batch: dict[str, Any]) -> Any:
+        words, regions = batch["word_targets"] != 1, batch["label_targets"] >= 0
+        inputs = {name: value for name, value in batch["net_input"].items() if name != "visual"}
+        every = model(**batch["net_input"])
+        return every, model(**inputs)[0], model(**batch["net_input"], words=words, regions=regions)
+
+    return call, (stream_batch(),)
+
+
+@forward
+def visual_tlm_criterion(dtype: torch.dtype) -> Run:
+    """The loss of words and regions."""
+    model = made(build_vtlm(), dtype)
+    task = Namespace(source_dictionary=model.encoder.dictionary)
+    return lambda batch: VisualTLMCriterion(task)(model, batch)[0], (stream_batch(),)
 
 
 # --- networks: B = 2 pictures ---------------------------------------------------------------------------------------

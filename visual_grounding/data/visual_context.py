@@ -234,6 +234,7 @@ class VisualContext:
         epoch: int = 1,
         parts: Optional[Sequence[tuple[int, int]]] = None,
         written: Optional[Callable[[int], Iterable[str]]] = None,
+        names: Optional[Sequence[str]] = None,
         choose: Callable[[np.ndarray], ImageChoice] = TabledImages,
     ) -> CompleteBatches:
         """A dataset with the images that the tables in `--image-ids DIR/<split>` name; without images, as it is.
@@ -245,6 +246,7 @@ class VisualContext:
             epoch: which of several folders is meant: as the text, the training set may come in several, one an epoch.
             parts: where a split has several (train, train1 …), the sentences of each, and how often they are repeated.
             written: a sentence's number in the dataset -> what its images may have been found for: source and target.
+            names: of the parts and of their tables in DIR, where they aren't <split>, <split>1 …
             choose: from the tables (S, N), as `--image-order` arranges them, to the images of every batch.
 
         Raises:
@@ -258,11 +260,12 @@ class VisualContext:
         roots = utils.split_paths(self.cfg.image_ids)
         root = roots[(epoch - 1) % len(roots)] if split == self.cfg.train_subset else roots[0]
         _check_root(root, split)
-        folders = [os.path.join(root, split + (str(part) if part else "")) for part in range(len(parts))]
+        numbered = [split + (str(part) if part else "") for part in range(len(parts))]
+        folders = [os.path.join(root, name) for name in names or numbered]
         ids, tables = load_image_ids(folders, self.cfg.images_per_sentence, [times for _, times in parts])
         first = 0
-        for number, (table, (sentences, times)) in enumerate(zip(tables, parts)):
-            named = text.replace(split, split + (str(number) if number else ""), 1)
+        said = names or [text.replace(split, name, 1) for name in numbered]
+        for named, table, (sentences, times) in zip(said, tables, parts):
             table.check_against(self.store)
             table.check_lines(sentences, named)
             if written is not None:

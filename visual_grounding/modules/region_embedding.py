@@ -21,7 +21,7 @@ class RegionEmbedding(nn.Module):
 
     Shapes:
         features: (B, M, F) of any precision;  boxes: (B, M, 4)
-        masked: (B, M) bool, None for none;  mask: (D,), the embedding of the mask word
+        masked: (B, M) bool;  mask: (D,), the embedding of the mask word. Without both none is masked
         returns: (B, M, D)
     """
 
@@ -33,9 +33,11 @@ class RegionEmbedding(nn.Module):
         nn.init.normal_(self.language, std=size**-0.5)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, features: Tensor, boxes: Tensor, masked: Tensor | None, mask: Tensor) -> Tensor:
+    def forward(
+        self, features: Tensor, boxes: Tensor, masked: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """features (B, M, F), boxes (B, M, 4), masked (B, M), mask (D,) -> (B, M, D)."""
         projected = self.feature(features.to(self.feature.weight.dtype)).relu()  # a store's are float16
-        if masked is not None:
+        if masked is not None and mask is not None:
             projected = torch.where(masked.unsqueeze(-1), mask.to(projected.dtype), projected)
         return self.dropout(projected + self.box(boxes.to(self.box.weight.dtype)).relu() + self.language)
