@@ -34,10 +34,15 @@ from visual_grounding.features.backbones import Preprocessing
 from visual_grounding.features.backbones.dual_encoder_towers import FAMILIES
 from visual_grounding.features.backbones.dual_encoder_towers import _Embedding as TowerEmbedding
 from visual_grounding.features.backbones.dual_encoder_towers import _PatchMap as PatchMap
+from visual_grounding.features.backbones.timm_networks import _Classifier as TimmClassifier
 from visual_grounding.features.backbones.timm_networks import _Map as TimmMap
 from visual_grounding.features.backbones.timm_networks import _Own as TimmOwn
+from visual_grounding.features.backbones.torchvision_networks import _Classifier as TorchvisionClassifier
 from visual_grounding.features.backbones.torchvision_networks import without_head
 from visual_grounding.features.backbones.weights import Scaled
+from visual_grounding.features.detectors.projection import Projection
+from visual_grounding.features.detectors.region_pooling import pool_boxes
+from visual_grounding.features.detectors.selection import Selection, cut_to_picture
 from visual_grounding.features.image_network import ImageNetwork
 from visual_grounding.features.scattering import ScatteringNetwork
 from visual_grounding.models.visual_semantic_embedding import VisualSemanticEmbeddingModel
@@ -429,10 +434,40 @@ def image_network(dtype: torch.dtype) -> Run:
 
 
 def timm_network(name: str, dtype: torch.dtype) -> Run:
-    """The map, and the network's own pooling."""
+    """The map, the network's own pooling, and its classes."""
     model = timm.create_model(name, pretrained=False)
-    cells, own = made(TimmMap(model, name), dtype), made(TimmOwn(model), dtype)
-    return lambda images: (cells(images), own(images)), (numbers(2, 3, 160, 160, dtype=dtype),)
+    cells, *others = made(TimmMap(model, name), dtype), made(TimmOwn(model), dtype), made(TimmClassifier(model), dtype)
+    return lambda images: (cells(images), [each(images) for each in others]), (numbers(2, 3, 160, 160, dtype=dtype),)
+
+
+@forward
+def torchvision_classifier(dtype: torch.dtype) -> Run:
+    """What it pools, and its classes."""
+    model = get_model("resnet18")
+    return made(TorchvisionClassifier(without_head(model), model), dtype), (numbers(2, 3, 64, 64, dtype=dtype),)
+
+
+@forward
+def region_features(dtype: torch.dtype) -> Run:
+    """Pooled from two maps, for two pictures, one without a box; projected."""
+    projection = Projection(numbers(5), numbers(4, 5, seed=1), torch.tensor([2.0, 0.5]), "", "").to(dtype)
+
+    def call(fine: Tensor, coarse: Tensor, boxes: Tensor) -> Any:
+        inside, real = cut_to_picture(boxes)
+        blocks = [pool_boxes(each, [inside[:0], inside]).to(dtype) for each in (fine, coarse)]
+        return blocks, projection(blocks), real
+
+    boxes = torch.tensor([[0.1, 0.2, 0.6, 0.9], [-0.5, 0.0, 1.0, 1.5]])
+    return call, (numbers(2, 3, 6, 8, dtype=dtype), numbers(2, 2, 3, 4, dtype=dtype, seed=2), boxes)
+
+
+@forward
+def region_selection(dtype: torch.dtype) -> Run:
+    """Of two classes, and across them."""
+    boxes = torch.tensor([[0.0, 0.0, 0.5, 0.5], [0.0, 0.0, 0.5, 0.4], [0.0, 0.0, 0.4, 0.5]])
+    scores, labels = torch.tensor([0.5, 0.9, 0.7]), torch.tensor([1, 1, 2])
+    selections = [Selection(nms_iou=0.5), Selection(nms_iou=0.5, nms_across_classes=True)]
+    return lambda *found: [selection.of(*found) for selection in selections], (boxes, labels, scores)
 
 
 @forward

@@ -26,6 +26,7 @@ class StoreSummary(NamedTuple):
         zero: images that hold only zeros anyway.
         columns: what the store says of regions beside their features.
         cleared: regions with only zeros as features of which columns said something; that was left out.
+        dropped: boxes that a detector found and that had no area; they were left out.
     """
 
     images: int
@@ -35,6 +36,7 @@ class StoreSummary(NamedTuple):
     zero: int
     columns: tuple[str, ...] = ()
     cleared: int = 0
+    dropped: int = 0
 
     def describe(self, out: str | Path) -> str:
         """One or two sentences for whoever ran the command."""
@@ -50,6 +52,8 @@ class StoreSummary(NamedTuple):
             cleared = share(self.cleared, self.images * self.regions, "regions")
             said = f"what {', '.join(self.columns)} say of them was left out"
             text += f"\n{cleared} have only zeros as features, so they are absent; {said}."
+        if self.dropped:
+            text += f"\n{self.dropped} boxes have no area inside of their picture; they were left out."
         return text
 
 
@@ -121,6 +125,7 @@ class StoreWriter:
         features: np.ndarray,
         unreadable: dict[int, str],
         columns: Mapping[str, np.ndarray] | None = None,
+        dropped: int = 0,
     ) -> None:
         """Check and write one shard.
 
@@ -128,6 +133,7 @@ class StoreWriter:
             features: (rows of the shard, R, F), any float type.
             unreadable: row in the store -> reason; their features become zero.
             columns: name -> (rows of the shard, R, ...), for each column that there is.
+            dropped: boxes of these images that were left out before.
 
         Raises:
             InputError: a feature is NaN, infinite or too large for float16; other columns than promised; as
@@ -150,7 +156,7 @@ class StoreWriter:
         if self.columns.present:
             said[[row - shard.start for row in unreadable]] = False  # nothing of theirs was read
             self._refuse_cleared(int(said.sum()), said, shard)
-            notes["cleared"] = int(said.sum())
+            notes |= {"cleared": int(said.sum()), "dropped": dropped}
         self._artefact.write(shard, {"features": narrow, **cleared}, notes)
 
     def publish(self, signature: str) -> StoreSummary:
@@ -162,7 +168,7 @@ class StoreWriter:
         images = len(self.keys)
         if self.finished:
             return self._summary()
-        fields: dict[str, type] = {"cleared": int} if self.columns.present else {}
+        fields: dict[str, type] = {"cleared": int, "dropped": int} if self.columns.present else {}
         notes = self._artefact.notes(zero=int, unreadable=list, **fields)
         try:
             unreadable = [(self.keys[row], str(reason)) for note in notes for row, reason in note["unreadable"]]
@@ -175,23 +181,23 @@ class StoreWriter:
             raise InputError(
                 f"All {images} images are unreadable; the first is {key} ({reason}). Is this the right place?"
             )
-        zero, cleared = (sum(note.get(name, 0) for note in notes) for name in ("zero", "cleared"))
+        zero, cleared, dropped = (sum(note.get(name, 0) for note in notes) for name in ("zero", "cleared", "dropped"))
         self._refuse_cleared(cleared)
         self._artefact.add_lines("keys.txt", self.keys)
         if unreadable:
             self._artefact.add_lines(UNREADABLE, (f"{key}\t{reason}" for key, reason in unreadable))
         for name, lines in self.columns.files().items():
             self._artefact.add_lines(name, lines)
-        summary = StoreSummary(images, *self.shape, len(unreadable), zero, self.columns.present, cleared)
+        summary = StoreSummary(images, *self.shape, len(unreadable), zero, self.columns.present, cleared, dropped)
         self._artefact.publish(store_meta(summary, self._keys_sha256, signature, self.columns))
         return summary
 
     def _summary(self) -> StoreSummary:
         """Of a store that is there already."""
-        fields: dict[str, type] = {"cleared": int} if self.columns.present else {}
+        fields: dict[str, type] = {"cleared": int, "dropped": int} if self.columns.present else {}
         meta = read_meta(self._artefact.out, FEATURE_STORE, unreadable=int, zero=int, **fields)
-        columns, cleared = self.columns.present, meta.get("cleared", 0)
-        return StoreSummary(len(self.keys), *self.shape, meta["unreadable"], meta["zero"], columns, cleared)
+        columns, left_out = self.columns.present, (meta.get(name, 0) for name in ("cleared", "dropped"))
+        return StoreSummary(len(self.keys), *self.shape, meta["unreadable"], meta["zero"], columns, *left_out)
 
     def _listed(self) -> list[tuple[str, str]]:
         path = self._artefact.out / UNREADABLE
@@ -231,7 +237,7 @@ def store_meta(
     """What `meta.json` says about a store, beside its plan."""
     counts = summary._asdict()
     if not columns.present:  # stores without columns have the bytes that they had before there were any
-        del counts["columns"], counts["cleared"]
+        del counts["columns"], counts["cleared"], counts["dropped"]
     return {**counts, **columns.described(), "keys_sha256": keys_sha256, "signature": signature}
 
 
