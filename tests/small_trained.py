@@ -23,8 +23,9 @@ def write_world(folder: Path, sentences: int = 24, mask: str = "<mask>", seed: i
     """
     rng = np.random.default_rng(seed)
     kind = np.arange(12) % 2
-    columns = {"boxes": np.tile(np.array([0, 0, 0.5, 1], np.float32), (12, 2, 1)), "labels": np.tile(kind[:, None], 2)}
-    features = np.tile(np.where(kind, 2.0, -2.0)[:, None, None], (1, 2, 4)) + rng.normal(size=(12, 2, 4)) / 4
+    boxes = np.array([[0, 0, 0.5, 1], [0.5, 0.5, 1, 1]], np.float32)
+    columns = {"boxes": np.tile(boxes, (12, 1, 1)), "labels": np.tile(kind[:, None], 2)}
+    features = np.tile(np.where(kind, 2.0, -2.0)[:, None, None], (1, 2, 6)) + rng.normal(size=(12, 2, 6)) / 4
     store = write_store(folder / "store", features, columns=columns)
     (folder / "text").mkdir(parents=True)
     for split in ("train", "valid", "test"):

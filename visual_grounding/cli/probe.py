@@ -1,5 +1,6 @@
 """What a trained model does with its images. WHAT is one of:
 
+  attention-mass     share of each decoder layer's cross-attention that falls on regions, and on which boxes
   entity-masking     words of the source are hidden from a translator: BLEU with and without them
 
 `visual-grounding probe WHAT --help` says what each takes. Every number comes with n and its 95 % interval.
