@@ -12,7 +12,7 @@ from PIL import Image
 from small_watched import watched
 
 from visual_grounding.cli.main import main
-from visual_grounding.probes.attention_mass import attention_mass
+from visual_grounding.probes.attention_mass import shares_of
 from visual_grounding.probes.trained import load_split, load_trained
 
 QUICK = ["--device", "cpu", "--bootstrap-samples", "40", "--batch-size", "7"]
@@ -39,18 +39,20 @@ def test_numbers_plot_and_photo_of_one_run(world: Path, capsys: pytest.CaptureFi
     assert probe(world, "--image-order", "congruent", "shuffled", *drawn) == 0
     report: dict[str, Any] = json.loads((world / "out/results.json").read_text(encoding="utf-8"))
     trained = load_trained(world / "watched.pt", "grounded_translation", torch.device("cpu"), {})
-    mass = attention_mass(trained, load_split(trained, "test"), "test", 24)
-    assert (report["n"], report["sentences"], report["tokens"]) == (24, 24, int(mass.tokens.sum()))
+    shares = shares_of(trained, load_split(trained, "test"), "test", 24)
+    every = np.concatenate(shares.on_regions, axis=1)  # (layers, tokens)
+    assert (report["n"], report["sentences"], report["tokens"]) == (24, 24, every.shape[1])
     congruent, shuffled = report["runs"]
     assert (congruent["images"], shuffled["images"]) == ("congruent", "shuffled")
     values = [layer["value"] for layer in congruent["layers"]]
-    assert values == pytest.approx((mass.shares.sum(axis=0) / mass.tokens.sum()).tolist(), abs=1e-5)
+    assert values == pytest.approx(every.mean(axis=1).tolist(), abs=1e-5)
     assert all(layer["low"] < layer["value"] < layer["high"] for layer in congruent["layers"])
-    assert congruent["even"]["value"] == pytest.approx((mass.even * mass.tokens).sum() / mass.tokens.sum())
+    evens = [regions / (words + regions) for words, regions in shares.visible]
+    assert congruent["even"] == pytest.approx(np.average(evens, weights=[each.shape[1] for each in shares.on_regions]))
     (pair,) = report["comparisons"]
     deltas = [one - two["value"] for one, two in zip(values, shuffled["layers"])]
     assert [layer["delta"] for layer in pair["layers"]] == pytest.approx(deltas, abs=1e-5)
-    assert np.array(report["sentence"]["attention"]).shape == (2, len(report["sentence"]["tokens"]), 1, 2)
+    assert np.array(report["sentence"]["on_boxes"]).shape == (2, len(report["sentence"]["tokens"]), 1, 2)
     for name in ("attention-mass.png", "sentence-4.png"):
         assert Image.open(world / "out" / name).format == "PNG"
     assert not list((world / "out").glob("*.tmp"))
@@ -58,7 +60,7 @@ def test_numbers_plot_and_photo_of_one_run(world: Path, capsys: pytest.CaptureFi
     (row,) = [line.split() for line in said.splitlines() if line.split()[:1] == ["2"]][:1]
     assert row[1] == f"{values[1]:.3f}"
     assert f"24 of 24 sentences of test, {report['tokens']} target tokens" in said
-    assert re.search(rf"even attention +{congruent['even']['value']:.3f} ", said)
+    assert re.search(rf"even attention +{congruent['even']:.3f} ", said)
 
 
 @pytest.mark.parametrize(

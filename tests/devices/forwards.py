@@ -31,6 +31,9 @@ from transformers import (
 
 from visual_grounding.analysis import heat_map
 from visual_grounding.criterions.hardest_negative_triplet import HardestNegativeTripletCriterion
+from visual_grounding.criterions.label_smoothed_cross_entropy_with_modality_loss import (
+    LabelSmoothedCrossEntropyWithModalityLossCriterion,
+)
 from visual_grounding.criterions.visual_tlm import VisualTLMCriterion
 from visual_grounding.features.backbones import Preprocessing
 from visual_grounding.features.backbones.dual_encoder_towers import FAMILIES
@@ -381,6 +384,26 @@ def text_and_regions(dtype: torch.dtype) -> Run:
         return scores, extra, steps, model(**{**batch, "visual": None})[0]
 
     return call, (small_batch(),)
+
+
+@forward
+def modality_criterion(dtype: torch.dtype) -> Run:
+    """Learned weights in all layers, fixed ones in the last; with images and without."""
+    model = made(small_model(), dtype)
+    task = Namespace(target_dictionary=model.decoder.dictionary, image_feature_size=6, looks_apart=model.looks_apart)
+    criterions = [
+        made(LabelSmoothedCrossEntropyWithModalityLossCriterion(task, False, 0.1, weight, layers), dtype).train()
+        for weight, layers in (("learned", "all"), ("0.4", "last"))
+    ]
+    target = torch.tensor([[4, 5, 6, 2], [6, 7, 2, 1], [8, 2, 1, 1]])
+
+    def call(batch: dict[str, Any], target: Tensor) -> Any:
+        batches = (
+            {"net_input": inputs, "target": target, "ntokens": 9} for inputs in (batch, {**batch, "visual": None})
+        )
+        return [criterion(model, sample)[::2] for sample in batches for criterion in criterions]
+
+    return call, (small_batch(), target)
 
 
 class Bridge:

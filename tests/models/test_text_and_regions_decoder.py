@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from fairseq.models.transformer import TransformerDecoderBase
+from fairseq.modules import FairseqDropout
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from small_text_and_regions import D, small_batch, small_config, small_dictionary, small_model, small_words
 from torch import Tensor
@@ -218,6 +219,36 @@ def test_autocast_of_amp_reaches_every_gradient() -> None:
         scores, extra = model(**batch, attend_apart=(1,))
         (scores.float().pow(2).sum() + extra["attended_apart"][1][1].float().sum()).backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_dropout_is_everywhere_where_fairseqs_decoder_has_it() -> None:
+    """How often each is called; attention's own are inside the fused kernels."""
+    model, batch = small_model(dropout=0.1, activation_dropout=0.1).train(), small_batch()
+    calls: list[list[str]] = [[], []]
+    for decoder, called in zip((model.decoder, fairseqs(model).train()), calls):
+        for name, module in decoder.named_modules():
+            if isinstance(module, FairseqDropout) and "_attn." not in name:
+                module.register_forward_hook(lambda *_, n=name, c=called: c.append(n))
+        decoder(batch["prev_output_tokens"], encoder_out=encode(model, batch))
+    assert calls[0] == calls[1] and len(calls[0]) == 1 + 2 * 4
+
+
+def test_dropout_of_the_cross_attention_is_for_training_or_where_it_is_kept() -> None:
+    """`--retain-dropout` keeps it in generation."""
+    model, batch = small_model(attention_dropout=0.5), small_batch()
+    encoded = encode(model, batch)
+    attention = model.decoder.layers[0].encoder_attn
+    query = torch.randn(4, 3, D)
+
+    def look() -> Tensor:
+        return attention(query, encoded["encoder_out"][0], encoded["encoder_padding_mask"][0], 6)[0]
+
+    whole = attention.eval() and look()
+    assert torch.equal(look(), whole)
+    attention.dropout_module.apply_during_inference = True
+    assert not torch.allclose(look(), whole)
+    attention.dropout_module.apply_during_inference = False
+    assert not torch.allclose(attention.train() and look(), whole)
 
 
 def test_activation_checkpointing_changes_no_gradient() -> None:

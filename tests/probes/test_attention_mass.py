@@ -10,7 +10,7 @@ from conftest import write_image_ids, write_store
 from small_watched import NAME, watched
 
 from visual_grounding.errors import InputError
-from visual_grounding.probes.attention_mass import attention_mass, check_attends, look
+from visual_grounding.probes.attention_mass import check_attends, look, shares_of
 from visual_grounding.probes.trained import Trained, load_split, load_trained
 from visual_grounding.storage.artefact import sha256_of_file
 
@@ -37,31 +37,28 @@ def gaps(animals: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
     return {"image_features": str(store), "image_ids": str(folder / "ids")}
 
 
-def sentence_by_sentence(trained: Trained, split: str) -> Iterator[tuple[int, np.ndarray, int, float]]:
-    """The naive twin: (row, sums of the layers, tokens, even share), without batches or padding."""
+def sentence_by_sentence(trained: Trained, split: str) -> Iterator[tuple[np.ndarray, tuple[int, int]]]:
+    """The naive twin: share of each layer's tokens (layers, U), words and regions, without batches or padding."""
     dataset = load_split(trained, split)
     for row in range(len(dataset)):
         inputs = dataset.collater([dataset[row]])["net_input"]
         _, extra = trained.model(**inputs, watch_attention=True)
-        regions = int((~inputs["visual"]["padding_mask"]).sum())
         words = inputs["src_tokens"].shape[1] + 1  # the small encoder puts a mark before them
-        sums = [sum(float(w) for u in layer[0] for w in u[words:]) for layer in extra["cross_attention"]]
-        yield row, np.array(sums), inputs["prev_output_tokens"].shape[1], regions / (regions + words)
+        shares = [[sum(map(float, token[words:])) for token in layer[0]] for layer in extra["cross_attention"]]
+        yield np.array(shares), (words, int((~inputs["visual"]["padding_mask"]).sum()))
 
 
-def test_mass_is_that_of_a_naive_loop_and_sentences_without_regions_are_left_out(
-    checkpoint: Path, gaps: dict[str, str]
-) -> None:
+def test_shares_are_those_of_a_naive_loop(checkpoint: Path, gaps: dict[str, str]) -> None:
     trained = load(checkpoint, **gaps)
     told: list[int] = []
-    mass = attention_mass(trained, load_split(trained, "test"), "test", 5, told.append)
+    found = shares_of(trained, load_split(trained, "test"), "test", 5, told.append)
     with torch.no_grad():
-        expected = [each for each in sentence_by_sentence(trained, "test") if each[3] > 0]
-    assert mass.rows.tolist() == [row for row, *_ in expected] == [row for row in range(24) if row not in (5, 11)]
-    assert mass.shares == pytest.approx(np.stack([sums for _, sums, *_ in expected]), abs=1e-5)
-    assert mass.tokens.tolist() == [tokens for *_, tokens, _ in expected]
-    assert mass.even == pytest.approx([even for *_, even in expected])
-    assert sum(told) == 24 and (mass.shares > 0).all() and mass.shares.shape == (22, 2)
+        expected = list(sentence_by_sentence(trained, "test"))
+    assert found.visible == [visible for _, visible in expected]
+    assert [row for row in range(24) if not found.visible[row][1]] == [5, 11]
+    for ours, (theirs, _) in zip(found.on_regions, expected, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-5)
+    assert sum(told) == 24 and {shares.shape[0] for shares in found.on_regions} == {2}
 
 
 def test_one_sentence_is_looked_at_token_by_token(checkpoint: Path, animals: Path) -> None:
@@ -70,9 +67,10 @@ def test_one_sentence_is_looked_at_token_by_token(checkpoint: Path, animals: Pat
     found = look(trained, dataset, 3, "test")
     reference = (animals / "text/test.de").read_text(encoding="utf-8").splitlines()[3]
     assert found.tokens == [*reference.split(), "</s>"]
-    assert found.weights.shape == (2, len(found.tokens), 1, 2)
-    mass = attention_mass(trained, dataset, "test", 24)
-    assert found.weights.sum(axis=(1, 2, 3)) == pytest.approx(mass.of([3]).shares[0], abs=1e-5)
+    assert found.on_boxes.shape == (2, len(found.tokens), 1, 2)
+    shares = shares_of(trained, dataset, "test", 24)
+    assert found.on_regions == pytest.approx(shares.on_regions[3], abs=1e-5)
+    assert found.on_boxes.sum(axis=(2, 3)) == pytest.approx(np.ones((2, len(found.tokens))))
     assert found.boxes.tolist() == [[[0, 0, 0.5, 1], [0.5, 0.5, 1, 1]]]
     row = np.load(animals / "ids/test/ids.npy")[3, 0]
     assert found.keys == [(animals / "store/keys.txt").read_text().splitlines()[row]]

@@ -1,85 +1,137 @@
-"""The share of a decoder's cross-attention that falls on regions (VTLM Fig. 2), layer by layer, and on which of them.
+"""How much of a decoder's cross-attention falls on the regions: VTLM's Fig. 2, and where on a picture it falls.
 
-Target token u of a sentence attends in layer l to L positions of text and M regions. The weights a_l(u, ·), mean of the
-heads, sum to 1:
+A sentence's weights are what a decoder over text and regions gives when it is watched (`cross_attention`): for each
+layer, of each token that it writes, over L positions of text and then M regions; they sum to 1. Here are functions of
+arrays alone; whoever runs a model hands them its numbers.
 
-    share_l(u) = sum of a_l(u, m) over the M regions
-    share_l    = mean of share_l(u) over the target tokens of all sentences, the end of a sentence among them
-    even       = (regions that are there) / (positions that are there), what attention that looks nowhere would give
-
-Sentences are resampled for the interval, with all their tokens: those of one sentence aren't independent. A sentence
-without any region says nothing of where attention goes, and is left out.
+La: layers; K = L + M positions.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from .significance import ResampledScore, draw_sentences
+from .significance import PairedComparison, ResampledScore, compare_draws, draw_sentences
 
 
-@dataclass(frozen=True)
-class AttentionMass:
-    """Attention on regions in S sentences.
+class Mass(NamedTuple):
+    """Mean share of attention on the regions, of each layer.
 
     Attributes:
-        rows: (S,) numbers of the sentences.
-        shares: (S, layers) sums of share_l(u) over a sentence's tokens.
-        tokens: (S,) their number.
-        even: (S,) what even attention would give.
+        mean: (La,) over all tokens of all sentences, 0..1.
+        low, high: (La,) the 95 % interval of the bootstrap over sentences.
+        even: what a token would give them that looked everywhere alike: present regions by all visible positions, mean
+            over the same tokens. A share says little without it.
+        tokens, sentences: how many it is of.
+        without_regions: sentences that were left out, since they have none.
     """
 
-    rows: np.ndarray
-    shares: np.ndarray
-    tokens: np.ndarray
-    even: np.ndarray
-
-    def of(self, rows: Sequence[int]) -> "AttentionMass":
-        """Some of these sentences, in the given order."""
-        places = {row: place for place, row in enumerate(self.rows.tolist())}
-        chosen = [places[row] for row in rows]
-        return AttentionMass(self.rows[chosen], self.shares[chosen], self.tokens[chosen], self.even[chosen])
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    even: float
+    tokens: int
+    sentences: int
+    without_regions: int
 
 
-def share_on_regions(attention: np.ndarray, regions: int) -> np.ndarray:
-    """share_l(u) of one layer.
+def mass_on_regions(weights: np.ndarray, regions: int) -> np.ndarray:
+    """The share of every token's attention that falls on regions, in every layer.
+
+        m_l,j = Σ_{k > L} a_l,j,k
 
     Args:
         regions: M, the last positions.
 
     Shapes:
-        attention: (B, U, L + M), sums to 1
-        returns: (B, U)
-
-    >>> share_on_regions(np.array([[[0.5, 0.2, 0.2, 0.1]]]), regions=2).round(3).tolist()
-    [[0.3]]
+        weights: a (La, U, K), of one sentence without the padding of its target
+        returns: (La, U), 0..1
     """
-    return attention[..., attention.shape[-1] - regions :].sum(axis=-1)
+    return weights[:, :, weights.shape[2] - regions :].sum(axis=2)
 
 
-def even_share(padding_mask: np.ndarray, regions: int) -> np.ndarray:
-    """What even attention over all positions that are there gives to regions.
+def mean_mass(
+    shares: Sequence[np.ndarray], visible: Sequence[tuple[int, int]], *, samples: int = 1000, seed: int = 1
+) -> Mass:
+    """The mean share per token of every layer, with what chance in the choice of sentences could make of it.
+
+        mean_l = Σ_s Σ_j m_s,l,j / Σ_s U_s
+
+    Long sentences count more, in the mean and in each draw: sentences are drawn with replacement, whole, because the
+    tokens of a sentence share its picture. Sentences without a region are left out.
+
+    Args:
+        shares: of each sentence, as `mass_on_regions` gives them.
+        visible: of each sentence, how many positions of text and how many regions aren't masked.
+        samples: number of draws.
+        seed: of the draws.
 
     Shapes:
-        padding_mask: (B, L + M), True = padding or absent
-        returns: (B,)
+        shares: (La, U) each, U of the sentence
 
-    >>> even_share(np.array([[False, False, False, True, False, True]]), regions=2).tolist()
-    [0.25]
+    Raises:
+        ValueError: not as many pairs as sentences, or no sentence has a region and a token.
     """
-    there = ~padding_mask
-    return there[:, there.shape[1] - regions :].sum(axis=1) / there.sum(axis=1)
+    if len(shares) != len(visible):
+        raise ValueError(f"{len(shares)} sentences have {len(visible)} numbers of what is visible")
+    kept = [number for number, (_, regions) in enumerate(visible) if regions and shares[number].shape[1]]
+    if not kept:
+        raise ValueError(f"none of {len(shares)} sentences has a region and a token, so there is no share to measure")
+    sums = np.stack([shares[number].sum(axis=1, dtype=np.float64) for number in kept])  # (S, La)
+    tokens = np.array([shares[number].shape[1] for number in kept])  # (S,)
+    even = np.array([visible[number][1] / sum(visible[number]) for number in kept])  # (S,)
+    drawn = _draws(sums, tokens, samples, seed)
+    low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
+    total = int(tokens.sum())
+    mean = sums.sum(axis=0) / total
+    return Mass(mean, low, high, float(even @ tokens / total), total, len(kept), len(shares) - len(kept))
 
 
-def mean_share(sums: np.ndarray, tokens: np.ndarray, *, samples: int = 1000, seed: int = 1) -> ResampledScore:
-    """share_l of one layer: over all tokens, and over those of the sentences that are drawn.
+def compare_mass(
+    shares: Sequence[np.ndarray], others: Sequence[np.ndarray], *, samples: int = 1000, seed: int = 1
+) -> list[PairedComparison]:
+    """The difference of each layer's mean share, of the same tokens twice: with other images, for instance.
 
     Shapes:
-        sums: (S,) of share_l(u) over a sentence's tokens;  tokens: (S,)
+        shares, others: (La, U) each, of the same sentences
 
-    >>> mean_share(np.array([1.0, 0.5]), np.array([3, 1]), samples=1).whole
-    0.375
+    Raises:
+        ValueError: they are of other sentences.
     """
-    drawn = draw_sentences(len(sums), samples, seed)  # (K, S)
-    return ResampledScore(float(sums.sum() / tokens.sum()), sums[drawn].sum(axis=1) / tokens[drawn].sum(axis=1))
+    if [each.shape for each in shares] != [each.shape for each in others]:
+        raise ValueError("shares that are compared should be of the same tokens, but are of other numbers of them")
+    tokens = np.array([each.shape[1] for each in shares])  # (S,)
+    sides = []
+    for side in (shares, others):
+        sums = np.stack([each.sum(axis=1, dtype=np.float64) for each in side])  # (S, La)
+        drawn = _draws(sums, tokens, samples, seed)
+        sides.append([ResampledScore(float(of.sum() / tokens.sum()), k) for of, k in zip(sums.T, drawn.T)])
+    return [compare_draws(one, other) for one, other in zip(*sides)]
+
+
+def _draws(sums: np.ndarray, tokens: np.ndarray, samples: int, seed: int) -> np.ndarray:
+    """Mean share per token on each draw of the sentences: sums (S, La), tokens (S,) -> (samples, La)."""
+    drawn = np.empty((samples, sums.shape[1]))
+    for k, chosen in enumerate(draw_sentences(len(sums), samples, seed)):
+        drawn[k] = sums[chosen].sum(axis=0) / tokens[chosen].sum()
+    return drawn
+
+
+def mass_on_boxes(weights: np.ndarray, images: int, regions: int) -> np.ndarray:
+    """Where on its pictures each token looks: what falls on each region, of what falls on regions at all.
+
+    An absent region, whose attention is 0, keeps 0. A token that looks at no region has 0 everywhere.
+
+    Args:
+        images: N.
+        regions: R of an image; the last N·R positions are theirs, image by image.
+
+    Shapes:
+        weights: (…, U, K), of one layer or several
+        returns: (…, U, N, R), each token's sum is 1, or 0
+    """
+    on_regions = weights[..., weights.shape[-1] - images * regions :].astype(np.float64)
+    whole = on_regions.sum(axis=-1, keepdims=True)
+    shares = np.divide(on_regions, whole, out=np.zeros_like(on_regions), where=whole > 0)
+    return shares.reshape(*weights.shape[:-1], images, regions)

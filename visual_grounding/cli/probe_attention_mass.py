@@ -13,7 +13,7 @@ its reference, the boxes shaded by the token's attention (the mean of the layers
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,7 @@ from .probing import add_model, add_running, aligned, changes_of, check_running,
 if TYPE_CHECKING:
     from PIL import Image
 
-    from ..analysis.attention_mass import AttentionMass
-    from ..probes.attention_mass import Looked
+    from ..probes.attention_mass import Looked, Shares
 
 PLOT = "attention-mass.png"
 
@@ -47,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
     from ..analysis.attention_pictures import draw_shares
     from ..analysis.intervals import Interval
     from ..devices import choose_device
-    from ..probes.attention_mass import attention_mass, check_attends, look
+    from ..probes.attention_mass import check_attends, look, shares_of
     from ..probes.trained import load_split, load_trained
     from ..progress import progress_bar
     from ..shares import warn_of
@@ -66,31 +65,29 @@ def run(args: argparse.Namespace) -> None:
         else None
     )
     picture = _picture(args, looked) if looked is not None else None
-    found: dict[str, AttentionMass] = {}
+    found: dict[str, Shares] = {}
     for order in args.image_order:
         dataset = load_split(trained, args.split, order)
         with progress_bar(len(dataset), 0, "sentences") as bar:
-            found[order] = attention_mass(trained, dataset, args.split, args.batch_size, bar.update)
-    rows = sorted(set.intersection(*(set(mass.rows.tolist()) for mass in found.values())))
-    if not rows:
+            found[order] = shares_of(trained, dataset, args.split, args.batch_size, bar.update)
+    seeing = [row for row in range(len(dataset)) if all(shares.visible[row][1] for shares in found.values())]
+    if not seeing:
         raise InputError(f"no sentence of {args.split} has a region to look at.", "image_ids", "split")
-    for warning in warn_of(len(dataset) - len(rows), len(dataset), "have no region, and are left out."):
+    for warning in warn_of(len(dataset) - len(seeing), len(dataset), "have no region, and are left out."):
         print(f"warning: {warning}", file=sys.stderr)
-    masses = {order: mass.of(rows) for order, mass in found.items()}
     report = {
         "probe": "attention-mass",
         "split": args.split,
         "sentences": len(dataset),
-        "n": len(rows),
-        "tokens": int(next(iter(masses.values())).tokens.sum()),
-        **_numbers(args, masses),
+        "n": len(seeing),
+        **_numbers(args, found, seeing),
         "interval": f"95 %, bootstrap over sentences, {args.bootstrap_samples} resamplings, seed {args.seed}",
         "sentence": None if looked is None else _described(args.sentence, looked),
         "meta": meta_of(args, (args.checkpoint,)),
     }
     shares = {run["images"]: [Interval(**layer) for layer in run["layers"]] for run in report["runs"]}
-    even = {run["images"]: run["even"]["value"] for run in report["runs"]}
-    title = f"{args.split}, {len(rows)} sentences, {report['tokens']} tokens"
+    even = {run["images"]: run["even"] for run in report["runs"]}
+    title = f"{args.split}, {len(seeing)} sentences, {report['tokens']} tokens"
     others: dict[str, Callable[[Path], object]] = {PLOT: lambda path: draw_shares(path, shares, even, title)}
     if looked is not None and picture is not None:
         others[f"sentence-{args.sentence}.png"] = _drawing(looked, picture)
@@ -118,36 +115,34 @@ def _drawing(looked: "Looked", picture: "tuple[int, Image.Image]") -> "Callable[
     from ..analysis.attention_pictures import draw_tokens
 
     place, image = picture
-    weights = looked.weights[:, :, place].mean(axis=0)  # (U, R)
-    title = f"{looked.keys[place]}: attention on each box, mean of {len(looked.weights)} layers"
+    weights = (looked.on_regions[..., None] * looked.on_boxes[:, :, place]).mean(axis=0)  # (U, R)
+    title = f"{looked.keys[place]}: attention on each box, mean of {len(looked.on_boxes)} layers"
     return lambda path: draw_tokens(path, image, looked.boxes[place], weights, looked.tokens, title)
 
 
-def _numbers(args: argparse.Namespace, masses: "Mapping[str, AttentionMass]") -> dict[str, Any]:
+def _numbers(args: argparse.Namespace, found: "Mapping[str, Shares]", seeing: Sequence[int]) -> dict[str, Any]:
     """Every layer's share with its interval, and the first order against the others on the same draws."""
-    from ..analysis.attention_mass import mean_share
-    from ..analysis.intervals import interval_of
-    from ..analysis.significance import compare_draws
+    from ..analysis.attention_mass import compare_mass, mean_mass
+    from ..analysis.intervals import Interval
 
     options = {"samples": args.bootstrap_samples, "seed": args.seed}
-    drawn = {
-        order: [mean_share(layer, mass.tokens, **options) for layer in (*mass.shares.T, mass.even * mass.tokens)]
-        for order, mass in masses.items()
-    }
-    runs = []
-    for order, scores in drawn.items():
-        *layers, even = (interval_of(score)._asdict() for score in scores)
-        runs.append({"images": order, "layers": layers, "even": even})
-    first, *others = drawn
+    shares = {order: [each.on_regions[row] for row in seeing] for order, each in found.items()}
+    runs, tokens = [], 0
+    for order, each in found.items():
+        mass = mean_mass(shares[order], [each.visible[row] for row in seeing], **options)
+        layers = [Interval(*map(float, layer))._asdict() for layer in zip(mass.mean, mass.low, mass.high)]
+        runs.append({"images": order, "layers": layers, "even": mass.even})
+        tokens = mass.tokens
+    first, *others = found
     comparisons = [
         {
             "first": first,
             "second": other,
-            "layers": [compare_draws(one, two)._asdict() for one, two in zip(drawn[first][:-1], drawn[other][:-1])],
+            "layers": [layer._asdict() for layer in compare_mass(shares[first], shares[other], **options)],
         }
         for other in others
     ]
-    return {"runs": runs, "comparisons": comparisons}
+    return {"tokens": tokens, "runs": runs, "comparisons": comparisons}
 
 
 def _described(sentence: int, looked: "Looked") -> dict[str, Any]:
@@ -156,7 +151,8 @@ def _described(sentence: int, looked: "Looked") -> dict[str, Any]:
         "tokens": looked.tokens,
         "images": looked.keys,
         "boxes": looked.boxes.tolist(),
-        "attention": looked.weights.tolist(),
+        "on_regions": looked.on_regions.tolist(),
+        "on_boxes": looked.on_boxes.tolist(),
     }
 
 
@@ -173,7 +169,7 @@ def _table(report: dict[str, Any]) -> list[str]:
     rows = [["layer", *(run["images"] for run in runs)]]
     for number in range(len(runs[0]["layers"])):
         rows.append([str(number + 1), *(shown(Interval(**run["layers"][number]), 3) for run in runs)])
-    rows.append(["even attention", *(f"{run['even']['value']:.3f}" for run in runs)])
+    rows.append(["even attention", *(f"{run['even']:.3f}" for run in runs)])
     lines += aligned(rows)
     for pair in report["comparisons"]:
         lines += ["", f"{pair['first']} - {pair['second']}"]

@@ -6,7 +6,7 @@ positions of text and regions, by torch's fused kernels; a second look at each o
 """
 
 from collections.abc import Collection
-from typing import Any, ClassVar, Optional
+from typing import Any, ClassVar, NamedTuple, Optional
 
 from fairseq.data import Dictionary
 from fairseq.distributed import fsdp_wrap
@@ -294,6 +294,20 @@ class TextAndRegionsDecoder(TransformerDecoderBase):
         return self.dropout_module(x)
 
 
+class LooksApart(NamedTuple):
+    """What a criterion has to know of a decoder before it has seen one of its outputs.
+
+    Attributes:
+        layers: how many there are.
+        size: D.
+        embedding_size: of the target's words.
+    """
+
+    layers: int
+    size: int
+    embedding_size: int
+
+
 class TextAndRegionsModel(StrictLoading, FairseqEncoderDecoderModel):
     """Base of the registered models: a `TextAndRegionsEncoder` and a `TextAndRegionsDecoder`.
 
@@ -302,6 +316,12 @@ class TextAndRegionsModel(StrictLoading, FairseqEncoderDecoderModel):
     """
 
     attends_to_regions: ClassVar[bool] = True
+
+    @property
+    def looks_apart(self) -> LooksApart:
+        """The sizes of `attended_apart`."""
+        decoder = self.decoder
+        return LooksApart(decoder.num_layers, decoder.embed_dim, decoder.embed_tokens.embedding_dim)
 
     def forward(
         self,

@@ -11,7 +11,7 @@ import torch
 from fairseq.data import FairseqDataset
 from fairseq.models import MODEL_REGISTRY
 
-from ..analysis.attention_mass import AttentionMass, even_share, share_on_regions
+from ..analysis.attention_mass import mass_on_boxes, mass_on_regions
 from ..data.visual_batches import VisualContextDataset
 from ..errors import InputError
 from .trained import Trained, batches, check_sizes, on_device
@@ -35,18 +35,32 @@ class Watched(NamedTuple):
     regions: int
 
 
+class Shares(NamedTuple):
+    """Attention on regions in S sentences, in their order.
+
+    Attributes:
+        on_regions: (layers, U) each, U of the sentence.
+        visible: of each sentence how many positions of text, and how many regions, are there.
+    """
+
+    on_regions: list[np.ndarray]
+    visible: list[tuple[int, int]]
+
+
 class Looked(NamedTuple):
     """Where one sentence's tokens look in its images.
 
     Attributes:
         tokens: U symbols of the reference, its end included.
-        weights: (layers, U, N, R)
+        on_regions: (layers, U) share of the attention that falls on regions.
+        on_boxes: (layers, U, N, R) what of that falls on each.
         boxes: (N, R, 4) corners in 0..1.
         keys: of the N images; "" for none.
     """
 
     tokens: list[str]
-    weights: np.ndarray
+    on_regions: np.ndarray
+    on_boxes: np.ndarray
     boxes: np.ndarray
     keys: list[str]
 
@@ -96,33 +110,29 @@ def watch(
         )
 
 
-def attention_mass(
+def shares_of(
     trained: Trained,
     dataset: FairseqDataset,
     split: str,
     batch_size: int,
     done: Callable[[int], object] = bool,
-) -> AttentionMass:
-    """Shares of a whole split, but for sentences without any region.
+) -> Shares:
+    """Shares of all tokens of a split.
 
     Args:
         done: is told how many sentences are read, batch by batch.
     """
-    rows: list[int] = []
-    shares, tokens, even = [], [], []
+    found: dict[int, tuple[np.ndarray, tuple[int, int]]] = {}
     for seen in watch(trained, dataset, range(len(dataset)), split, batch_size):
-        on_regions = np.stack([share_on_regions(layer, seen.regions) for layer in seen.attention])  # (layers, B, U)
-        share = even_share(seen.padding_mask, seen.regions)  # (B,)
-        sums = (on_regions * seen.there).sum(axis=2).T  # (B, layers)
-        with_region = np.flatnonzero(share > 0)
-        rows += [seen.rows[place] for place in with_region]
-        shares.append(sums[with_region])
-        tokens.append(seen.there.sum(axis=1)[with_region])
-        even.append(share[with_region])
+        length = seen.padding_mask.shape[1] - seen.regions
+        for place, row in enumerate(seen.rows):
+            weights = seen.attention[:, place, seen.there[place]]  # (layers, U, L + M)
+            there = ~seen.padding_mask[place]
+            visible = int(there[:length].sum()), int(there[length:].sum())
+            found[row] = mass_on_regions(weights, seen.regions), visible
         done(len(seen.rows))
-    order = np.argsort(rows)
-    joined = (np.concatenate(each)[order] for each in (shares, tokens, even))
-    return AttentionMass(np.array(rows, dtype=np.int64)[order], *joined)
+    on_regions, visible_parts = zip(*(found[row] for row in range(len(dataset))))
+    return Shares(list(on_regions), list(visible_parts))
 
 
 def look(trained: Trained, dataset: Any, row: int, split: str) -> Looked:
@@ -147,11 +157,13 @@ def look(trained: Trained, dataset: Any, row: int, split: str) -> Looked:
     (seen,) = watch(trained, dataset, [row], split, 1)
     present = seen.there[0]
     length = seen.attention.shape[-1] - seen.regions
-    weights = seen.attention[:, 0, present, length:]  # (layers, U, M)
+    weights = seen.attention[:, 0, present]  # (layers, U, L + M)
     if seen.padding_mask[0, length:].all():
         raise InputError(f"sentence {row} of {split} has no image to look at. Choose another.", "sentence")
     visual = dataset.collater([item])["net_input"]["visual"]
     boxes = visual["boxes"][0].float().numpy()  # (N, R, 4)
     symbols = [trained.task.target_dictionary[token] for token in item["target"].tolist()]
     keys = [dataset.store.key(int(image)) if image >= 0 else "" for image in images]
-    return Looked(symbols, weights.reshape(*weights.shape[:2], *boxes.shape[:2]), boxes, keys)
+    return Looked(
+        symbols, mass_on_regions(weights, seen.regions), mass_on_boxes(weights, *boxes.shape[:2]), boxes, keys
+    )

@@ -34,6 +34,8 @@ class GroundedTranslationTask(TranslationTask):
 
     Attributes:
         image_feature_size: F of the feature store, 0 without one; a model may ask for it.
+        built_model: the class of the model that was built last, None before.
+        looks_apart: the sizes of its decoder, where that can look at text and regions apart: a criterion may ask.
 
     Raises:
         InputError: only one of `--image-features` and `--image-ids`, or the two don't belong together; the training set
@@ -57,6 +59,8 @@ class GroundedTranslationTask(TranslationTask):
         if not words:
             self.images.check_tables()
         self.image_store = self.images.store
+        self.built_model: Optional[type] = None
+        self.looks_apart: Any = None
         self.interactive: Optional[InteractiveImages] = None
         if words:
             follows = bool(cfg.retriever)
@@ -75,6 +79,7 @@ class GroundedTranslationTask(TranslationTask):
         """
         model = super().build_model(cfg, from_checkpoint)
         self.images.check_model(model)
+        self.built_model, self.looks_apart = type(model), getattr(model, "looks_apart", None)
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
