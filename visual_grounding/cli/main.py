@@ -26,6 +26,7 @@ VERBS = {
     "evaluate contrastive": "scores of correct and incorrect translations -> which a model prefers (CoMMuTE)",
     "report": "sentences, their images and translations side by side",
     "report heatmap": "where in its image a text is, as a heat map; the pointing game",
+    "report regions": "photos with their regions drawn: boxes, labels, scores",
     "report runs": "several seeds in one table: spread, differences, one test",
     "probe": "what a trained model does with its images: one of the following",
     "probe attention-mass": "share of each decoder layer's attention on regions, and on which boxes",

@@ -128,7 +128,7 @@ def extract(
                 progress.update(stop - start)
             columns = {name: torch.cat([batch[name] for batch in batches]).cpu().numpy() for name in batches[0]}
             dropped = int(columns.pop(DROPPED, np.zeros(0)).sum())
-            writer.write(shard, columns.pop("features"), unreadable, columns, dropped)
+            writer.write(shard, columns.pop("features"), unreadable, columns, {"dropped": dropped})
     return writer.publish(job.signature)
 
 

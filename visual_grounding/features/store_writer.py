@@ -15,6 +15,8 @@ from .columns import NO_COLUMNS, Columns, check_values, clear_absent
 from .store import FEATURE_STORE
 
 UNREADABLE = "unreadable.tsv"
+_LEFT_OUT = ("dropped", "weak", "surplus")
+_COUNTS = ("zero", "cleared", *_LEFT_OUT)  # of each shard, and of the store
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 
 
@@ -27,6 +29,8 @@ class StoreSummary(NamedTuple):
         columns: what the store says of regions beside their features.
         cleared: regions with only zeros as features of which columns said something; that was left out.
         dropped: boxes that a detector found and that had no area; they were left out.
+        weak: regions that were left out since their score was too low.
+        surplus: regions that were left out since their image had better ones.
     """
 
     images: int
@@ -37,6 +41,8 @@ class StoreSummary(NamedTuple):
     columns: tuple[str, ...] = ()
     cleared: int = 0
     dropped: int = 0
+    weak: int = 0
+    surplus: int = 0
 
     def describe(self, out: str | Path) -> str:
         """One or two sentences for whoever ran the command."""
@@ -52,8 +58,13 @@ class StoreSummary(NamedTuple):
             cleared = share(self.cleared, self.images * self.regions, "regions")
             said = f"what {', '.join(self.columns)} say of them was left out"
             text += f"\n{cleared} have only zeros as features, so they are absent; {said}."
-        if self.dropped:
-            text += f"\n{self.dropped} boxes have no area inside of their picture; they were left out."
+        for count, what in (
+            (self.dropped, "had no area inside of their picture, and were left out"),
+            (self.weak, "scored below the lowest score that was asked for, and were left out"),
+            (self.surplus, f"had {self.regions} better ones in their image, and were left out"),
+        ):
+            if count:
+                text += f"\n{count} region{'s' if count != 1 else ''} {what}."
         return text
 
 
@@ -125,7 +136,7 @@ class StoreWriter:
         features: np.ndarray,
         unreadable: dict[int, str],
         columns: Mapping[str, np.ndarray] | None = None,
-        dropped: int = 0,
+        left_out: Mapping[str, int] | None = None,
     ) -> None:
         """Check and write one shard.
 
@@ -133,7 +144,7 @@ class StoreWriter:
             features: (rows of the shard, R, F), any float type.
             unreadable: row in the store -> reason; their features become zero.
             columns: name -> (rows of the shard, R, ...), for each column that there is.
-            dropped: boxes of these images that were left out before.
+            left_out: regions that aren't among these any more: "dropped", "weak" or "surplus", as in `StoreSummary`.
 
         Raises:
             InputError: a feature is NaN, infinite or too large for float16; other columns than promised; as
@@ -146,7 +157,7 @@ class StoreWriter:
         present = narrow.any(axis=2)  # (rows, R)
         zero = int((~present.any(axis=1)).sum()) - len(unreadable)
         listed = [[row, reason] for row, reason in sorted(unreadable.items())]
-        notes: dict[str, Any] = {"unreadable": listed, "zero": zero}
+        notes: dict[str, Any] = {"unreadable": listed, "zero": zero, **(left_out or {})}
         columns = columns or {}
         if set(columns) != set(self.columns.present):
             promised, given = (", ".join(names) or "none" for names in (self.columns.present, columns))
@@ -156,7 +167,7 @@ class StoreWriter:
         if self.columns.present:
             said[[row - shard.start for row in unreadable]] = False  # nothing of theirs was read
             self._refuse_cleared(int(said.sum()), said, shard)
-            notes |= {"cleared": int(said.sum()), "dropped": dropped}
+            notes["cleared"] = int(said.sum())
         self._artefact.write(shard, {"features": narrow, **cleared}, notes)
 
     def publish(self, signature: str) -> StoreSummary:
@@ -168,7 +179,7 @@ class StoreWriter:
         images = len(self.keys)
         if self.finished:
             return self._summary()
-        fields: dict[str, type] = {"cleared": int, "dropped": int} if self.columns.present else {}
+        fields: dict[str, type] = {"cleared": int} if self.columns.present else {}
         notes = self._artefact.notes(zero=int, unreadable=list, **fields)
         try:
             unreadable = [(self.keys[row], str(reason)) for note in notes for row, reason in note["unreadable"]]
@@ -181,23 +192,23 @@ class StoreWriter:
             raise InputError(
                 f"All {images} images are unreadable; the first is {key} ({reason}). Is this the right place?"
             )
-        zero, cleared, dropped = (sum(note.get(name, 0) for note in notes) for name in ("zero", "cleared", "dropped"))
+        zero, cleared, *left_out = (sum(note.get(name, 0) for note in notes) for name in _COUNTS)
         self._refuse_cleared(cleared)
         self._artefact.add_lines("keys.txt", self.keys)
         if unreadable:
             self._artefact.add_lines(UNREADABLE, (f"{key}\t{reason}" for key, reason in unreadable))
         for name, lines in self.columns.files().items():
             self._artefact.add_lines(name, lines)
-        summary = StoreSummary(images, *self.shape, len(unreadable), zero, self.columns.present, cleared, dropped)
+        summary = StoreSummary(images, *self.shape, len(unreadable), zero, self.columns.present, cleared, *left_out)
         self._artefact.publish(store_meta(summary, self._keys_sha256, signature, self.columns))
         return summary
 
     def _summary(self) -> StoreSummary:
         """Of a store that is there already."""
-        fields: dict[str, type] = {"cleared": int, "dropped": int} if self.columns.present else {}
+        fields: dict[str, type] = {"cleared": int} if self.columns.present else {}
         meta = read_meta(self._artefact.out, FEATURE_STORE, unreadable=int, zero=int, **fields)
-        columns, left_out = self.columns.present, (meta.get(name, 0) for name in ("cleared", "dropped"))
-        return StoreSummary(len(self.keys), *self.shape, meta["unreadable"], meta["zero"], columns, *left_out)
+        zero, *others = (meta.get(name, 0) for name in _COUNTS)
+        return StoreSummary(len(self.keys), *self.shape, meta["unreadable"], zero, self.columns.present, *others)
 
     def _listed(self) -> list[tuple[str, str]]:
         path = self._artefact.out / UNREADABLE
@@ -237,7 +248,10 @@ def store_meta(
     """What `meta.json` says about a store, beside its plan."""
     counts = summary._asdict()
     if not columns.present:  # stores without columns have the bytes that they had before there were any
-        del counts["columns"], counts["cleared"], counts["dropped"]
+        del counts["columns"], counts["cleared"]
+    for name in _LEFT_OUT:
+        if not counts[name]:
+            del counts[name]
     return {**counts, **columns.described(), "keys_sha256": keys_sha256, "signature": signature}
 
 

@@ -99,7 +99,7 @@ def test_onnx_extraction_counts_boxes_without_area_and_continues_to_the_same_byt
     images, found = open_images(tmp_path / "photos"), load(write_detector(tmp_path / "tiny.onnx"))
     summary = extract(images, found, tmp_path / "out", batch_size=2, shard_size=2)
     assert (summary.unreadable, summary.dropped, summary.cleared) == (1, 4, 0)
-    assert "\n4 boxes have no area inside of their picture; they were left out." in summary.describe("out")
+    assert "\n4 regions had no area inside of their picture, and were left out." in summary.describe("out")
     store = FeatureStore(tmp_path / "out")
     assert store.label_names == NAMES and (store.features[3] == 0).all()
     assert store.signature.startswith("extract|images:5|detector:onnx:tiny.onnx|weights:sha256-")
