@@ -74,13 +74,14 @@ def train(path: Path, *flags: object, updates: int = 0, lr: float = 0.02, seed: 
 
 
 def learn(task: Any, model: Any, criterion: Any, updates: int, lr: float) -> None:
-    """All training sentences, again and again."""
+    """All training sentences, again and again; what is masked is masked anew."""
     task.load_dataset("train")
     dataset = task.dataset("train")
-    batch = dataset.collater([dataset[row] for row in range(len(dataset))])
     optimizer = torch.optim.Adam([*model.parameters(), *criterion.parameters()], lr=lr)
     model.train()
-    for _ in range(updates):
+    for epoch in range(1, updates + 1):
+        dataset.set_epoch(epoch)
+        batch = dataset.collater([dataset[row] for row in range(len(dataset))])
         optimizer.zero_grad()
         loss, size, _ = criterion(model, batch)
         (loss / size).backward()

@@ -31,6 +31,7 @@ VERBS = {
     "probe": "what a trained model does with its images: one of the following",
     "probe attention-mass": "share of each decoder layer's attention on regions, and on which boxes",
     "probe entity-masking": "words of the source hidden: BLEU with and without them",
+    "probe last-word": "last words that a pre-trained stream predicts, with images and without",
     "doctor": "check a whole set-up, and say what is wrong and what to do",
     "user-dir": "print the path for fairseq's --user-dir",
 }

@@ -2,6 +2,7 @@
 
   attention-mass     share of each decoder layer's cross-attention that falls on regions, and on which boxes
   entity-masking     words of the source are hidden from a translator: BLEU with and without them
+  last-word          the last word of a sentence is masked: does a pre-trained stream (vtlm) predict it?
 
 `visual-grounding probe WHAT --help` says what each takes. Every number comes with n and its 95 % interval.
 """
