@@ -58,7 +58,8 @@ def mask_of(dictionary: Dictionary, path: str) -> int:
     raise InputError(
         f"the source dictionary of {path} should have {' or '.join(MASKS)} to put in the place of words, but has "
         f"neither among its {len(dictionary)} symbols. Train on a text in which some words are masked, or on pieces of "
-        "a pretrained tokenizer, which brings its mask.",
+        "a pretrained tokenizer, which brings its mask; or add the line '<mask> 1' to the dictionary before a model is "
+        "pre-trained and fine-tuned with it.",
         "checkpoint",
     )
 
