@@ -8,6 +8,8 @@ from . import (
     text_only_transformer,
     visual_aware_transformer,
     visual_semantic_embedding,
+    vlp_bert,
+    vlp_translation,
     vtlm,
 )
 
@@ -17,5 +19,7 @@ __all__ = [
     "text_only_transformer",
     "visual_aware_transformer",
     "visual_semantic_embedding",
+    "vlp_bert",
+    "vlp_translation",
     "vtlm",
 ]
