@@ -14,6 +14,7 @@ ELSEWHERE = {
     "_version.py": "cli/test_main.py",
     "analysis/overlay.py": "cli/test_report_heatmap.py",
     "analysis/text_over_image.py": "cli/test_report_heatmap.py",
+    "cli/evaluation_table.py": "cli/test_evaluate.py",
     "cli/export.py": "retrieval/test_export.py",
     "cli/image_source.py": "cli/test_extract.py",
     "cli/index.py": "cli/test_retrieval_verbs.py",
