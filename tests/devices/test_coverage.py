@@ -34,6 +34,7 @@ ON_THE_CPU_ONLY = {
     "retrieval.search:_refuse_broken": "reads a broken index, on the CPU, to name its row",
     "retrieval.search:_Best._set_aside": "a way that only the CPU takes, by the device of what it is offered",
     "storage.checkpoints": "reads files",
+    "probes.last_word:_batches": "collates; what it gives is moved to the model's device afterwards",
     "tasks.validation_scores:Scored.__init__": "holds names and a function",
     "tasks.frozen_weights": "has nothing to do without an optimizer's step, which needs backward",
 }

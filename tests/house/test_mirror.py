@@ -18,6 +18,8 @@ ELSEWHERE = {
     "cli/export.py": "retrieval/test_export.py",
     "cli/image_source.py": "cli/test_extract.py",
     "cli/index.py": "cli/test_retrieval_verbs.py",
+    "cli/probe.py": "cli/test_probe_entity_masking.py",
+    "cli/probing.py": "cli/test_probe_entity_masking.py",
     "cli/prepare_captions.py": "cli/test_prepare.py",
     "cli/prepare_pieces.py": "cli/test_prepare.py",
     "cli/report.py": "analysis/test_report.py",

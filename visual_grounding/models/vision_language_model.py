@@ -97,7 +97,7 @@ def take_bert(args: Namespace, task: Any, pretrained: Optional[Pretrained] = Non
     named, read = getattr(args, "bert", None), None
     before = gone_on_from(task)
     if before is not None:
-        choices, whose = _choices_of(before), f"that of {before.path}"
+        choices, whose = _choices_of(read_pretrained(before, MODELS)), f"that of {before}"
     elif named and pretrained is not None:
         raise InputError(f"--bert and --visual-pretrained both say what to begin with: leave --bert {named} out.")
     elif pretrained is not None:
@@ -123,15 +123,10 @@ def take_bert(args: Namespace, task: Any, pretrained: Optional[Pretrained] = Non
     return read
 
 
-def gone_on_from(task: Any) -> Optional[Pretrained]:
-    """The checkpoint that training goes on from, or fine-tunes; None where it starts afresh.
-
-    Raises:
-        InputError: as `read_pretrained`.
-    """
+def gone_on_from(task: Any) -> Optional[str]:
+    """The checkpoint that training goes on from, or fine-tunes; None where it starts afresh."""
     cfg = getattr(task, "cfg", None)
-    path = restored_checkpoint(cfg) if hasattr(cfg, "restore_file") else None
-    return None if path is None else read_pretrained(path, MODELS)
+    return restored_checkpoint(cfg) if hasattr(cfg, "restore_file") else None
 
 
 def _choices_of(checkpoint: Pretrained) -> dict[str, Any]:
