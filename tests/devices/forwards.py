@@ -17,7 +17,7 @@ import timm
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from small_streams import build_vtlm, region_inputs, stream_inputs
+from small_streams import build_translation, build_vtlm, region_inputs, stream_inputs, translation_inputs
 from small_text_and_regions import small_batch, small_model
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -474,6 +474,19 @@ def visual_tlm_criterion(dtype: torch.dtype) -> Run:
     model = made(build_vtlm(), dtype)
     task = Namespace(source_dictionary=model.encoder.dictionary)
     return lambda batch: VisualTLMCriterion(task)(model, batch)[0], (stream_batch(),)
+
+
+@forward
+def vtlm_translation(dtype: torch.dtype) -> Run:
+    """Scores of the next words, with images and without; step by step."""
+    model = made(build_translation(), dtype)
+
+    def call(inputs: dict[str, Tensor], visual: dict[str, Tensor]) -> Any:
+        encoded = model.encoder(inputs["src_tokens"], visual=visual)
+        step = model.decoder(inputs["prev_output_tokens"][:, :1], encoder_out=encoded, incremental_state={})[0]
+        return model(**inputs, visual=visual)[0], model(**inputs)[0], step
+
+    return call, (translation_inputs(), region_inputs(masked=False))
 
 
 # --- networks: B = 2 pictures ---------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow  # it repeats what test_forwards.py and test_chain
 
 # Functions that never see a tensor on a device, or move tensors there themselves; a module is listed by its name alone.
 ON_THE_CPU_ONLY = {
+    "data.sentence_pairs:SentencePairs.sentences": "reads sentences from a file",
     "features.backbones.torchvision_networks:download": "reads a file",
     "features.detectors.onnx_detectors": "onnxruntime has devices of its own; its maps are pooled as others",
     "features.image_network:restore_image_network": "builds a network from a file; it is moved afterwards",

@@ -11,6 +11,7 @@ from . import (
     vlp_bert,
     vlp_translation,
     vtlm,
+    vtlm_translation,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "vlp_bert",
     "vlp_translation",
     "vtlm",
+    "vtlm_translation",
 ]
