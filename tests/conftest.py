@@ -137,6 +137,45 @@ def tiny_translation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sentences in three languages with the labelled regions of their images: see `small_pairs.py`."""
+    from small_pairs import write_pairs
+
+    return write_pairs(tmp_path_factory.mktemp("pairs"))
+
+
+@pytest.fixture(scope="session")
+def pretrain_flags(user_dir: str) -> Callable[..., list[object]]:
+    """Flags of `fairseq-train` for two pairs of languages as streams: `pretrain_flags(folder, save_dir, *more)`."""
+
+    def flags(folder: Path, save_dir: Path, *more: object, images: bool = True) -> list[object]:
+        places = ["--image-features", folder / "store", "--image-ids", folder / "ids"] if images else []
+        return [
+            folder / "bin", "--user-dir", user_dir, "--task", "visual_tlm", "--lang-pairs", "en-de,en-fr", *places,
+            "--arch", "vtlm_tiny", "--encoder-layers", 2, "--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 64,
+            "--encoder-attention-heads", 2, "--max-source-positions", 64, "--criterion", "visual_tlm",
+            "--optimizer", "adam", "--lr", 0.005, "--batch-size", 32, "--max-epoch", 2, "--cpu", "--seed", 1,
+            "--num-workers", 0, "--save-dir", save_dir, "--no-epoch-checkpoints", "--no-progress-bar",
+            "--log-format", "json", *more,
+        ]  # fmt: skip
+
+    return flags
+
+
+@pytest.fixture(scope="session")
+def pretrained_stream(
+    tiny_pairs: Path, pretrain_flags: Callable[..., list[object]], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """`checkpoint_best.pt`, by the accuracy of regions, of a short training of `vtlm`; its log is beside it."""
+    save_dir = tmp_path_factory.mktemp("pretrained")
+    best = ["--best-checkpoint-metric", "region_accuracy", "--maximize-best-checkpoint-metric"]
+    done = run_command("fairseq-train", *pretrain_flags(tiny_pairs, save_dir, *best))
+    assert done.returncode == 0, done.stderr
+    (save_dir / "log").write_text(done.stdout + done.stderr)
+    return save_dir / "checkpoint_best.pt"
+
+
+@pytest.fixture(scope="session")
 def train_flags(user_dir: str) -> Callable[..., list[object]]:
     """Flags of `fairseq-train` for the tiny task: `train_flags(folder, save_dir, *more)`."""
 
@@ -164,3 +203,15 @@ def trained(
     assert done.returncode == 0, done.stderr
     (save_dir / "log").write_text(done.stdout + done.stderr)
     return save_dir / "checkpoint_best.pt"
+
+
+@pytest.fixture(scope="session")
+def learned(
+    tiny_translation: Path, train_flags: Callable[..., list[object]], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A checkpoint of a training on the tiny task that is long enough to learn what the images tell."""
+    save_dir = tmp_path_factory.mktemp("learned")
+    flags = train_flags(tiny_translation, save_dir, "--max-epoch", 30, "--dropout", 0, "--no-epoch-checkpoints")
+    done = run_command("fairseq-train", *flags)
+    assert done.returncode == 0, done.stderr
+    return save_dir / "checkpoint_last.pt"

@@ -6,6 +6,8 @@ import pytest
 from visual_grounding.analysis.significance import (
     draw_sentences,
     paired_bootstrap,
+    resample_mean,
+    resample_scores,
     score_from_statistics,
     sentence_statistics,
 )
@@ -109,7 +111,16 @@ def test_bootstrap_repeats_with_its_seed_and_changes_with_another() -> None:
     assert first["chrf"].low != other["chrf"].low
 
 
+def test_a_mean_over_sentences_is_resampled_on_the_same_draws() -> None:
+    scores = np.array([0.0, 1.0, 5.0])
+    found = resample_mean(scores, samples=20, seed=4)
+    assert found.whole == 2
+    assert found.drawn.tolist() == [scores[drawn].mean() for drawn in draw_sentences(3, 20, 4)]
+
+
 def test_bootstrap_is_refused_when_the_systems_have_other_sentences() -> None:
     whole, shorter = text_forms(corpus(4)), text_forms(corpus(3))
     with pytest.raises(ValueError, match="need the same sentences, but have 4, 3 and 4"):
         paired_bootstrap(whole, shorter, whole, language="de")
+    with pytest.raises(ValueError, match="need the same sentences, but have 3 and 4"):
+        resample_scores(shorter, whole, language="de")

@@ -6,10 +6,13 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from small_models import ARCHITECTURES, Task, build
 
+from visual_grounding.analysis.score_files import read_score_files
+from visual_grounding.analysis.seeds import compare_over_seeds
 from visual_grounding.analysis.translation_scores import score_translations
 from visual_grounding.cli.main import main
 from visual_grounding.storage.artefact import sha256_of_file
@@ -24,11 +27,13 @@ TEXT_ONLY = ["Ein Kind sitzt im Park .", "Zwei Katzen laufen über die Straße .
 def files(tmp_path: Path) -> dict[str, str]:
     """Paths of references, two seeds (the second as fairseq-generate writes it) and a twin."""
     generated = "".join(f"H-{i}\t-0.1\tx@@ y\nD-{i}\t-0.1\t{SECOND[i]}\n" for i in (2, 0, 3, 1))
-    texts = {"ref": REFERENCES, "first": FIRST, "twin": TEXT_ONLY}
+    texts = {"ref": REFERENCES, "first": FIRST, "twin": TEXT_ONLY, "third": [*TEXT_ONLY[:3], "Sie lacht ."]}
     contents = {name: "".join(line + "\n" for line in lines) for name, lines in texts.items()}
     for name, content in {**contents, "second": generated}.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
-    return {name: str(tmp_path / name) for name in ("ref", "first", "second", "twin")} | {"out": str(tmp_path / "out")}
+    return {name: str(tmp_path / name) for name in ("ref", "first", "second", "twin", "third")} | {
+        "out": str(tmp_path / "out")
+    }
 
 
 def evaluate(files: dict[str, str], *arguments: str, hypothesis: str = "first") -> int:
@@ -84,10 +89,55 @@ def test_evaluate_reports_two_seeds_against_a_twin(files: dict[str, str], capsys
     assert "(25.0 %) are empty; they count." in captured.err
 
 
+def test_evaluate_tests_all_seeds_by_one_test(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    twins = ["--twin", files["twin"], files["third"], "--bootstrap-samples", "60"]
+    assert evaluate(files, *twins, hypothesis="first second") == 0
+    found = read_score_files(Path(files["out"]))
+    over_seeds = found.scores["comparison"]["over_seeds"]
+    assert sorted(over_seeds) == ["chrf", "normalised_bleu", "sacrebleu", "tokenised_bleu"]
+    systems = found.scores["systems"]
+    for name, test in over_seeds.items():
+        deltas = np.subtract(systems["hypothesis"][name]["values"], systems["twin"][name]["values"])
+        drawn = found.resampled[f"hypothesis.{name}"] - found.resampled[f"twin.{name}"]
+        assert drawn.shape == (2, 60)
+        expected = compare_over_seeds(deltas, drawn, 4)._asdict()
+        assert {**test, "deltas": None} == pytest.approx({**expected, "deltas": None})
+        assert test["deltas"] == pytest.approx(deltas.tolist())
+        pair = found.scores["comparison"]["pairs"][1][name]
+        assert (pair["low"], pair["high"]) == pytest.approx(np.percentile(drawn[1], [2.5, 97.5]).tolist())
+    captured = capsys.readouterr()
+    rows = captured.out.partition("all 2 seeds: t-test over seeds and sentences, two-sided")[2].splitlines()
+    test = over_seeds["chrf"]
+    row = next(line for line in rows if line.startswith("chrF2"))
+    assert row.split()[2:] == [
+        f"{test['delta']:+.2f}",
+        f"{test['low']:+.2f}",
+        "…",
+        f"{test['high']:+.2f}",
+        f"{test['p_value']:.4f}",
+    ]
+    assert "same translations" not in captured.err
+
+
+def test_evaluate_warns_when_two_seeds_are_one(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        evaluate(files, "--twin", files["twin"], files["twin"], "--bootstrap-samples", "5", hypothesis="first second")
+        == 0
+    )
+    warning = (
+        f"warning: --twin has the same translations in {files['twin']} and {files['twin']}, which are taken as two"
+    )
+    assert warning in capsys.readouterr().err
+    assert evaluate(files, hypothesis="first second first") == 0
+    warning = f"--hypothesis has the same translations in {files['first']} and {files['first']}, which"
+    assert warning in capsys.readouterr().err
+
+
 def test_evaluate_without_a_twin_has_no_comparison(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate(files, hypothesis="second") == 0
     result = report(files)
     assert result["systems"]["twin"] is None
+    assert (result["resampling"], read_score_files(Path(files["out"])).resampled) == (None, {})
     assert result["comparison"] is None
     assert result["systems"]["hypothesis"]["chrf"]["std"] is None
     out = capsys.readouterr().out

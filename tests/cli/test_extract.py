@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.conftest import REPOSITORY, run_command, write_image_ids
+from tests.features.tiny_onnx import write_detector
 from tests.images.containers import write_parquet, write_tar, write_zip
 from visual_grounding.cli.main import main
 from visual_grounding.features.store import FeatureStore
@@ -131,6 +132,57 @@ def test_extract_prints_the_message_alone_and_returns_2(
     assert [line for line in err if line.startswith("visual-grounding extract: ") and message in line]
     assert not any("Traceback" in line for line in err)
     assert not (tmp_path / "store").exists()
+
+
+def test_extract_with_an_onnx_detector_writes_what_it_finds(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_detector(tmp_path / "tiny.onnx")
+    (tmp_path / "names").write_text("cat\ndog\nbird\n")
+    flags: list[object] = ["--detector", f"onnx:{tmp_path}/tiny.onnx", "--label-names", tmp_path / "names"]
+    flags += ["--feature-maps", "map_fine,map_mean", "--regions", 3, "--min-score", 0.25, "--nms-iou", 0.6]
+    assert extract("--images", images, *flags, "--dry-run", "--out", tmp_path / "store") == 0
+    assert "store: (3, 3, 6) float16 with boxes, labels, scores" in capsys.readouterr().out
+    assert extract("--images", images, *flags, "--out", tmp_path / "store") == 0
+    assert "store: 3 images, 3 regions of 6 numbers each, with boxes, labels, scores." in capsys.readouterr().out
+    assert np.load(tmp_path / "store/labels.npy").tolist() == [[1, 0, 2]] * 3
+    assert FeatureStore(tmp_path / "store").label_names == ["cat", "dog", "bird"]
+
+
+def test_extract_with_a_grid_labels_its_cells(images: Path, tmp_path: Path) -> None:
+    flags = ["--backbone", "resnet18", "--weights", "none", "--image-size", 32, "--region-source", "grid", "--grid", 2]
+    assert extract("--images", images, *flags, "--out", tmp_path / "store") == 0
+    store = FeatureStore(tmp_path / "store")
+    assert store.features.shape == (3, 4, 512) and store.columns == ("boxes", "labels", "scores")
+    assert len(store.label_names) == 1000
+
+
+DETECTOR = ["--detector", "fasterrcnn_mobilenet_v3_large_320_fpn"]
+BACKBONE = ["--backbone", "resnet18"]
+CELLS = [*BACKBONE, "--region-source", "grid", "--grid", "2"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([*DETECTOR, "--grid", "2"], "grid goes with a backbone; here it would mean nothing. Leave it out. See"),
+        ([*DETECTOR, "--pool", "max"], "pool goes with a backbone; here it would mean nothing."),
+        ([*DETECTOR, "--region-source", "grid"], "region source goes with a backbone; here it would mean nothing."),
+        ([*BACKBONE, "--regions", "5"], "regions goes with a detector; here it would mean nothing."),
+        ([*BACKBONE, "--min-score", "0"], "min score goes with a detector; here it would mean nothing."),
+        ([*BACKBONE, "--nms-across-classes"], "nms across classes goes with a detector; here it would"),
+        ([*BACKBONE, "--label-names", "x"], "label names goes with a detector or the cells of a grid; here it would"),
+        ([*CELLS, "--pool", "max"], "pool goes with regions that are parts of a map; here it would mean nothing."),
+        ([*CELLS, "--feature-pca", "x"], "feature pca goes with a detector; here it would mean nothing."),
+        ([*DETECTOR, "--feature-size", "3"], "needs the file that has them. See --feature-size and --feature-pca."),
+        ([*DETECTOR, "--nms-across-classes"], "such as 0.7. See --nms-iou and --nms-across-classes."),
+    ],
+)
+def test_flags_of_another_kind_of_extraction_are_refused(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+) -> None:
+    assert extract("--images", images, *flags, "--out", tmp_path / "store") == 2
+    assert message in capsys.readouterr().err
 
 
 def test_extract_says_that_a_finished_store_was_left_as_it_is(

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.features.imports.published import write_vtlm
 from visual_grounding.cli.main import main
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.storage.signature import made_alike
@@ -137,7 +138,9 @@ def test_import_takes_a_table_of_regions(
         (["--label-names", "labels.txt"], "names are what labels stand for, but there are no labels. See --labels."),
         (["--box-sizes", "sizes.npy"], "but there are no boxes. See --box-sizes and --boxes."),
         (["--made-by", ""], "what made the features should be one line of text, but is ''. See --made-by."),
-        (["--regions", "3"], "3 regions at most is for a folder of one file per image, but"),
+        (["--min-score", "0.5"], "but there are features alone. See --min-score and --scores."),
+        (["--min-score", "nan", "--scores", "scores.npy"], "should be a number, but is nan. See --min-score."),
+        (["--key-format", "{id.real}"], "but is '{id.real}'. See --key-format."),
         (["--shard-size", "0"], "shard size should be at least 1, but is 0. See --shard-size."),
         (["--scores", "labels"], "labels is none. See --scores."),
     ],
@@ -161,3 +164,23 @@ def test_import_of_a_table_without_features_says_what_is_missing(
     assert "features of given boxes can't be made here yet. See --arrays." in err
     assert run("--out", tmp_path / "store") == 2
     assert "features are needed, in a file or a folder. See --arrays." in capsys.readouterr().err
+
+
+def test_import_says_which_arrays_it_took_as_what_and_what_it_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_vtlm(tmp_path / "f")
+    flags = ["--arrays", tmp_path / "f", "--regions", 4, "--out"]
+    assert run(*flags, tmp_path / "store", "--min-score", 0.2) == 0
+    said = capsys.readouterr()
+    assert (
+        f"{tmp_path}/f: features: detection_features, boxes: detection_boxes (yxyx), scores: detection_sc" in said.out
+    )
+    assert (
+        "f: labels (detection_classes) were left out: nothing says what the numbers stand for. Give their" in said.err
+    )
+    assert "--label-names" in said.err and "3 images, 4 regions of 5 numbers each, with boxes, scores." in said.out
+    (tmp_path / "names.json").write_text('{"0": "man", "1": "dog", "2": "ball", "3": "tree"}')
+    assert run(*flags, tmp_path / "labelled", "--label-names", tmp_path / "names.json") == 0
+    assert FeatureStore(tmp_path / "labelled").label_names == ["man", "dog", "ball", "tree"]
+    assert "left out" not in capsys.readouterr().err

@@ -123,6 +123,27 @@ def test_a_table_in_place_of_the_folder_of_tables_is_refused_with_its_parent(sto
         add(tmp_path, image_ids="train")
 
 
+def test_store_without_a_needed_column_is_refused_by_its_name(store, tmp_path):
+    """The fixture's store has features alone; another has labels, too; a run without images needs nothing."""
+    with pytest.raises(
+        InputError,
+        match=rf"^boxes and labels of regions are needed for tags, but {store.folder} has features\. .*regions\.md",
+    ):
+        context(tmp_path).need_columns("boxes", "labels", why="for tags")
+    columns = {"labels": np.zeros((20, 2)), "scores": np.ones((20, 2))}
+    write_store(tmp_path / "labelled", np.ones((20, 2, 3)), columns=columns, label_names=["dog"])
+    labelled = context(tmp_path, image_features=str(tmp_path / "labelled"))
+    with pytest.raises(InputError, match=r"^boxes of regions are needed for places, but .* has features, labels, sco"):
+        labelled.need_columns("boxes", "labels", why="for places")
+    labelled.need_columns("labels", "scores", why="for tags")
+    context(tmp_path, image_features=None).need_columns("boxes", why="for places")
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    cfg = Config()
+    shown = PixelSource(open_images(tmp_path), Preprocessing(8, 8), str(tmp_path))
+    with pytest.raises(InputError, match=r"^boxes and labels of regions are needed for places, but the images are pic"):
+        VisualContext(cfg, FairseqTask(cfg), shown).need_columns("boxes", "labels", why="for places")
+
+
 def test_what_does_not_belong_together_is_refused(store, tmp_path):
     def refused(message: str, ids: np.ndarray, digest: str = store.keys_sha256, **flags: object) -> None:
         folder = tmp_path / f"ids{len(list(tmp_path.iterdir()))}"

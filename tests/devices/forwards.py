@@ -17,6 +17,8 @@ import timm
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from small_streams import build_vtlm, region_inputs, stream_inputs
+from small_text_and_regions import small_batch, small_model
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torchvision.models import get_model
@@ -29,14 +31,23 @@ from transformers import (
 
 from visual_grounding.analysis import heat_map
 from visual_grounding.criterions.hardest_negative_triplet import HardestNegativeTripletCriterion
+from visual_grounding.criterions.label_smoothed_cross_entropy_with_modality_loss import (
+    LabelSmoothedCrossEntropyWithModalityLossCriterion,
+)
+from visual_grounding.criterions.visual_tlm import VisualTLMCriterion
 from visual_grounding.features.backbones import Preprocessing
 from visual_grounding.features.backbones.dual_encoder_towers import FAMILIES
 from visual_grounding.features.backbones.dual_encoder_towers import _Embedding as TowerEmbedding
 from visual_grounding.features.backbones.dual_encoder_towers import _PatchMap as PatchMap
+from visual_grounding.features.backbones.timm_networks import _Classifier as TimmClassifier
 from visual_grounding.features.backbones.timm_networks import _Map as TimmMap
 from visual_grounding.features.backbones.timm_networks import _Own as TimmOwn
+from visual_grounding.features.backbones.torchvision_networks import _Classifier as TorchvisionClassifier
 from visual_grounding.features.backbones.torchvision_networks import without_head
 from visual_grounding.features.backbones.weights import Scaled
+from visual_grounding.features.detectors.projection import Projection
+from visual_grounding.features.detectors.region_pooling import pool_boxes
+from visual_grounding.features.detectors.selection import Selection, cut_to_picture
 from visual_grounding.features.image_network import ImageNetwork
 from visual_grounding.features.scattering import ScatteringNetwork
 from visual_grounding.models.visual_semantic_embedding import VisualSemanticEmbeddingModel
@@ -44,6 +55,7 @@ from visual_grounding.modules.encoder_input import EncoderInput
 from visual_grounding.modules.gated_fusion import GatedFusion
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
 from visual_grounding.modules.matching_losses import hardest_negative_triplet_loss
+from visual_grounding.modules.region_embedding import RegionEmbedding
 from visual_grounding.modules.selective_attention import SelectiveAttention
 from visual_grounding.modules.sru import SRU
 from visual_grounding.modules.standardisation import BatchStandardisation
@@ -171,6 +183,18 @@ def batch_standardisation(dtype: torch.dtype) -> Run:
         return [standardise(vectors, present) for present in (*masks, None)]
 
     return call, (numbers(3, 6, dtype=dtype), absent([1, 1, 0], [0, 1, 0], [0, 0, 0]))
+
+
+@forward
+def region_embedding(dtype: torch.dtype) -> Run:
+    """With masked regions, and without."""
+    embedding = made(RegionEmbedding(6, 8), dtype)
+
+    def call(features: Tensor, boxes: Tensor, masked: Tensor, mask: Tensor) -> Any:
+        return embedding(features, boxes, masked, mask), embedding(features, boxes, None, mask)
+
+    features, boxes = numbers(3, 4, 6, dtype=torch.float16), numbers(3, 4, 4).sigmoid()
+    return call, (features, boxes, images_absent(), numbers(8, dtype=dtype, seed=1))
 
 
 # --- the retriever: B = 3, T = 4, R = 6, F = 6, D = 8 ------------------------------------------------------------
@@ -344,6 +368,44 @@ def text_only_transformer(dtype: torch.dtype) -> Run:
     return translate("text_only_transformer", dtype)
 
 
+@forward
+def text_and_regions(dtype: torch.dtype) -> Run:
+    """The decoder over both: all looks at once, then two steps of beam search."""
+    model = made(small_model(), dtype)
+
+    def call(batch: dict[str, Any]) -> Any:
+        scores, extra = model(**batch, attend_apart=(0, 1), watch_attention=True)
+        source = {name: batch[name] for name in ("src_tokens", "src_lengths", "visual")}
+        order, state, steps = batch["src_tokens"].new_tensor([0, 2, 2]), {}, []
+        encoded = model.encoder.reorder_encoder_out(model.encoder(**source), order)
+        for step in (1, 2):
+            tokens = batch["prev_output_tokens"][order, :step]
+            steps.append(model.decoder(tokens, encoder_out=encoded, incremental_state=state))
+        return scores, extra, steps, model(**{**batch, "visual": None})[0]
+
+    return call, (small_batch(),)
+
+
+@forward
+def modality_criterion(dtype: torch.dtype) -> Run:
+    """Learned weights in all layers, fixed ones in the last; with images and without."""
+    model = made(small_model(), dtype)
+    task = Namespace(target_dictionary=model.decoder.dictionary, image_feature_size=6, looks_apart=model.looks_apart)
+    criterions = [
+        made(LabelSmoothedCrossEntropyWithModalityLossCriterion(task, False, 0.1, weight, layers), dtype).train()
+        for weight, layers in (("learned", "all"), ("0.4", "last"))
+    ]
+    target = torch.tensor([[4, 5, 6, 2], [6, 7, 2, 1], [8, 2, 1, 1]])
+
+    def call(batch: dict[str, Any], target: Tensor) -> Any:
+        batches = (
+            {"net_input": inputs, "target": target, "ntokens": 9} for inputs in (batch, {**batch, "visual": None})
+        )
+        return [criterion(model, sample)[::2] for sample in batches for criterion in criterions]
+
+    return call, (small_batch(), target)
+
+
 class Bridge:
     """As much of a tokenizer's bridge as `EncoderInput` asks for: 8 pieces, the last of the dictionary has none."""
 
@@ -375,6 +437,39 @@ def encoder_rows(dtype: torch.dtype) -> Run:
     return call, (numbers(8, 4, dtype=dtype),)
 
 
+# --- one stream of text and regions: B = 2, L = 7, N = 2, R = 2, F = 6, D = 16 ---------------------------------------
+
+
+def stream_batch() -> dict[str, Any]:
+    """What the criterion of pre-training gets; the second sentence has one region in all."""
+    targets = torch.tensor([[1, 4, 1, 1, 1, 6, 1], [1, 1, 2, 1, 1, 1, 1]])
+    labels = torch.tensor([[[-1, 3], [0, -1]], [[2, -1], [-1, -1]]])
+    net_input = {**stream_inputs(), "visual": region_inputs()}
+    return {"net_input": net_input, "word_targets": targets, "label_targets": labels, "ntokens": 13, "nsentences": 2}
+
+
+@forward
+def vtlm(dtype: torch.dtype) -> Run:
+    """Everything predicted, with images and without, and what is chosen."""
+    model = made(build_vtlm(), dtype)
+
+    def call(batch: dict[str, Any]) -> Any:
+        words, regions = batch["word_targets"] != 1, batch["label_targets"] >= 0
+        inputs = {name: value for name, value in batch["net_input"].items() if name != "visual"}
+        every = model(**batch["net_input"])
+        return every, model(**inputs)[0], model(**batch["net_input"], words=words, regions=regions)
+
+    return call, (stream_batch(),)
+
+
+@forward
+def visual_tlm_criterion(dtype: torch.dtype) -> Run:
+    """The loss of words and regions."""
+    model = made(build_vtlm(), dtype)
+    task = Namespace(source_dictionary=model.encoder.dictionary)
+    return lambda batch: VisualTLMCriterion(task)(model, batch)[0], (stream_batch(),)
+
+
 # --- networks: B = 2 pictures ---------------------------------------------------------------------------------------
 
 
@@ -397,10 +492,40 @@ def image_network(dtype: torch.dtype) -> Run:
 
 
 def timm_network(name: str, dtype: torch.dtype) -> Run:
-    """The map, and the network's own pooling."""
+    """The map, the network's own pooling, and its classes."""
     model = timm.create_model(name, pretrained=False)
-    cells, own = made(TimmMap(model, name), dtype), made(TimmOwn(model), dtype)
-    return lambda images: (cells(images), own(images)), (numbers(2, 3, 160, 160, dtype=dtype),)
+    cells, *others = made(TimmMap(model, name), dtype), made(TimmOwn(model), dtype), made(TimmClassifier(model), dtype)
+    return lambda images: (cells(images), [each(images) for each in others]), (numbers(2, 3, 160, 160, dtype=dtype),)
+
+
+@forward
+def torchvision_classifier(dtype: torch.dtype) -> Run:
+    """What it pools, and its classes."""
+    model = get_model("resnet18")
+    return made(TorchvisionClassifier(without_head(model), model), dtype), (numbers(2, 3, 64, 64, dtype=dtype),)
+
+
+@forward
+def region_features(dtype: torch.dtype) -> Run:
+    """Pooled from two maps, for two pictures, one without a box; projected."""
+    projection = Projection(numbers(5), numbers(4, 5, seed=1), torch.tensor([2.0, 0.5]), "", "").to(dtype)
+
+    def call(fine: Tensor, coarse: Tensor, boxes: Tensor) -> Any:
+        inside, real = cut_to_picture(boxes)
+        blocks = [pool_boxes(each, [inside[:0], inside]).to(dtype) for each in (fine, coarse)]
+        return blocks, projection(blocks), real
+
+    boxes = torch.tensor([[0.1, 0.2, 0.6, 0.9], [-0.5, 0.0, 1.0, 1.5]])
+    return call, (numbers(2, 3, 6, 8, dtype=dtype), numbers(2, 2, 3, 4, dtype=dtype, seed=2), boxes)
+
+
+@forward
+def region_selection(dtype: torch.dtype) -> Run:
+    """Of two classes, and across them."""
+    boxes = torch.tensor([[0.0, 0.0, 0.5, 0.5], [0.0, 0.0, 0.5, 0.4], [0.0, 0.0, 0.4, 0.5]])
+    scores, labels = torch.tensor([0.5, 0.9, 0.7]), torch.tensor([1, 1, 2])
+    selections = [Selection(nms_iou=0.5), Selection(nms_iou=0.5, nms_across_classes=True)]
+    return lambda *found: [selection.of(*found) for selection in selections], (boxes, labels, scores)
 
 
 @forward

@@ -122,6 +122,11 @@ def _softmax(scores: Tensor, dim: int, half_to_float: bool) -> Tensor:
     return torch.softmax(scores.float() if half_to_float else scores, dim)
 
 
+def _log_softmax(scores: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    """As `_softmax`."""
+    return torch.log_softmax(scores.float() if half_to_float else scores, dim)
+
+
 def _batch_norm(vectors: Tensor, weight: Any, bias: Any, mean: Any, variance: Any, *options: Any) -> tuple[Tensor, ...]:
     """cuDNN's, which gives a fourth tensor for backward."""
     return *torch.native_batch_norm(vectors, weight, bias, mean, variance, *options), torch.empty(0, dtype=torch.uint8)
@@ -129,6 +134,7 @@ def _batch_norm(vectors: Tensor, weight: Any, bias: Any, mean: Any, variance: An
 
 _ON_THE_CPU = {
     aten._softmax.default: _softmax,
+    aten._log_softmax.default: _log_softmax,
     aten.cudnn_batch_norm.default: _batch_norm,
     aten._pin_memory.default: lambda tensor, device=None: tensor,
 }

@@ -20,8 +20,10 @@ pytestmark = pytest.mark.slow  # it repeats what test_forwards.py and test_chain
 
 # Functions that never see a tensor on a device, or move tensors there themselves; a module is listed by its name alone.
 ON_THE_CPU_ONLY = {
-    "features.backbones.torchvision_networks:_download": "reads a file",
+    "features.backbones.torchvision_networks:download": "reads a file",
+    "features.detectors.onnx_detectors": "onnxruntime has devices of its own; its maps are pooled as others",
     "features.image_network:restore_image_network": "builds a network from a file; it is moved afterwards",
+    "models.pretrained_start": "copies weights of a file into a model that is on the CPU still",
     "models.visual_model": "compares weights of a file with those of a model, by names and shapes",
     "modules.joint_embedding:config_of_state": "reads shapes",
     "retrieval.retriever:Retriever.embed_cells": "refuses, for kinds that can't",

@@ -21,8 +21,10 @@ PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": to
 ASKS_FOR_NUMBERS = {
     "analysis.heat_map:stretch": "whether a map has differences",
     "criterions.hardest_negative_triplet:HardestNegativeTripletCriterion.forward": "which images are absent",
-    "features.backbones.weights:Scaled.__init__": "how large the features of random weights are",
+    "features.backbones.weights:scale_of": "how large the features of random weights are",
+    "features.detectors.selection:Selection.of": "which boxes are confident, and which overlap",
     "models.post_encoder_fusion:PostEncoderFusionEncoder.forward": "fairseq's encoder asks whether there is padding",
+    "models.vtlm:VTLMModel.forward": "which words and regions are to be predicted",
     "modules.encoder_input:EncoderInput._check_rows": "how many pieces there are",
     "modules.standardisation:BatchStandardisation.forward": "which vectors are present",
     "retrieval.recall:retrieval_ranks": "which images have a caption",

@@ -387,3 +387,15 @@ def test_arrays_read_the_other_way_round_are_another_plan(folder: Path) -> None:
     make(folder, arrays="square.npy", reading={"channels_first": True})
     with pytest.raises(InputError, match=r"channels_first was True, now None"):
         make(folder, arrays="square.npy")
+
+
+def test_best_regions_by_the_scores_of_a_table(folder: Path) -> None:
+    lines = ["a.jpg\t0\t0\t0.5\t0.5\t0.1", "a.jpg\t0\t0\t1\t1\t0.9", "b.jpg\t0\t0\t1\t1\t0.2"]
+    lines += ["c.jpg\t0\t0\t1\t1\t0.4", "c.jpg\t0.5\t0\t1\t1\t0.3"]
+    (folder / "t.tsv").write_text("\n".join(["image\tx1\ty1\tx2\ty2\tscore", *lines]) + "\n")
+    source = open_arrays(folder / "features.npy", folder / "keys.txt", regions=1)
+    summary = import_features(source, folder / "out", table=RegionTable(folder / "t.tsv", KEYS), min_score=0.25)
+    store = FeatureStore(folder / "out")
+    assert store.features[:, 0].tolist() == [[3, 4], [0, 0], [7, 8]]
+    assert store.column("boxes")[:, 0].tolist() == [[0, 0, 1, 1], [0] * 4, [0, 0, 1, 1]]
+    assert (summary.weak, summary.surplus, summary.zero) == (2, 1, 1)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from visual_grounding.errors import InputError
+from visual_grounding.features.box_lines import read_box_lines
 from visual_grounding.features.columns import Columns
-from visual_grounding.features.region_table import RegionTable, read_box_lines
+from visual_grounding.features.region_table import RegionTable
 
 KEYS = ["b.jpg", "a.jpg", "none.jpg"]
 HEADER = "image x1 y1 x2 y2 label score width height attribute"
@@ -53,8 +54,26 @@ def test_names_that_are_given_keep_their_numbers(tmp_path: Path) -> None:
     assert table.columns.label_names == ["cat", "man", "dog", "man"]
     assert table.block(0, 3, 2)["labels"].tolist() == [[1, -1], [2, -1], [-1, -1]]
     assert table.block(0, 3, 2)["attributes"].tolist() == [[-1, -1], [0, 1], [-1, -1]]
-    with pytest.raises(InputError, match=r"t\.tsv:2: label should be one of the 2 label names, such as 'man'"):
+    with pytest.raises(
+        InputError, match=r"t\.tsv:2: label should be one of the 2 label names, such as 'man'"
+    ) as caught:
         RegionTable(path, KEYS, ["man", "cat"])
+    assert caught.value.choices == ("label_names", "unknown_labels")
+
+
+def test_names_that_are_not_given_may_be_none_and_are_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.tsv", HEADER, *LINES)
+    table = RegionTable(path, KEYS, ["man", "cat"], ["wet"], unknown_as_none=True)
+    assert (table.unknown, table.lines) == (2, 3)  # a dog, and something old; empty cells aren't unknown
+    assert table.block(0, 3, 2)["labels"].tolist() == [[0, -1], [-1, -1], [-1, -1]]
+    assert RegionTable(path, KEYS, unknown_as_none=True).unknown == 0
+
+
+def test_phrases_of_entities_are_labels(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.tsv", "image x1 y1 x2 y2 phrase", "a.jpg 0 0 1 1 hat", "b.jpg 0 0 1 1 dog")
+    assert RegionTable(path, KEYS).columns.label_names == ["dog", "hat"]
+    both = write(tmp_path / "b.tsv", "image x1 y1 x2 y2 phrase label", "a.jpg 0 0 1 1 hat thing")
+    assert RegionTable(both, KEYS).columns.label_names == ["thing"]
 
 
 def test_table_of_boxes_alone_may_call_its_images_keys(tmp_path: Path) -> None:
@@ -103,6 +122,8 @@ def test_real_boxes_of_flickr30k_entities_equal_a_plain_reading(real_data: Path)
     keys = sorted({line[0] for line in lines})
     table = RegionTable(path, keys)
     assert sum(table.counts) == len(lines) == sum(1 for _ in read_box_lines(path, ["image", "phrase"])) > 10_000
+    phrases = table.columns.label_names
+    assert phrases == sorted({line[5] for line in lines}) and table.block(100, 101, 1)["labels"].min() >= 0
     regions = int(table.counts.max())
     found = table.block(100, 160, regions)["boxes"]
     for row in range(60):

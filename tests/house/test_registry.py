@@ -17,7 +17,7 @@ SUFFIXES = {
     "model": (MODEL_REGISTRY, "Model"),
     "criterion": (CRITERION_REGISTRY, "Criterion"),
 }
-PRESETS = ("tiny", "iwslt", "base", "big")
+PRESETS = ("tiny", "small", "iwslt", "base", "big")
 
 
 def in_snake_case(name: str) -> str:

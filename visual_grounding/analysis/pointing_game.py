@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import InputError
+from ..features.box_lines import SIZE, read_box_lines
 from ..features.framing import Box, Framing
-from ..features.region_table import SIZE, read_box_lines
 
 
 @dataclass

@@ -27,6 +27,18 @@ class PairedComparison(NamedTuple):
     p_value: float
 
 
+class ResampledScore(NamedTuple):
+    """One score of one system: on the whole set, and on each of K draws of its sentences.
+
+    Attributes:
+        whole: 0..100.
+        drawn: (K,)
+    """
+
+    whole: float
+    drawn: np.ndarray
+
+
 def sentence_statistics(hypotheses: TextForms, references: TextForms, *, language: str) -> dict[str, np.ndarray]:
     """Counts of every sentence for every score of `CONVENTIONS`.
 
@@ -64,6 +76,57 @@ def draw_sentences(sentences: int, samples: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, sentences, size=(samples, sentences))
 
 
+def resample_scores(
+    hypothesis: TextForms, references: TextForms, *, language: str, samples: int = 1000, seed: int = 1
+) -> dict[str, ResampledScore]:
+    """Every score of a system, on the whole set and on each draw of the sentences.
+
+    Args:
+        hypothesis: its S sentences.
+        references: what they should be.
+        language: target language code.
+        samples: K, number of draws.
+        seed: of the draws; another system of as many sentences gets the same ones.
+
+    Raises:
+        ValueError: the two don't have the same S.
+    """
+    sentences = len(references.tokens)
+    if len(hypothesis.tokens) != sentences:
+        raise ValueError(
+            f"a system and the references need the same sentences, but have {len(hypothesis.tokens)} and {sentences}"
+        )
+    found = sentence_statistics(hypothesis, references, language=language)
+    sums = {name: np.empty((samples, counts.shape[-1]), np.int64) for name, counts in found.items()}
+    for k, drawn in enumerate(draw_sentences(sentences, samples, seed)):
+        times_drawn = np.bincount(drawn, minlength=sentences)  # (S,)
+        for name, counts in found.items():
+            sums[name][k] = times_drawn @ counts
+    scores = {}
+    for name, counts in found.items():
+        (whole,) = score_from_statistics(name, counts.sum(axis=0, keepdims=True), language=language)
+        scores[name] = ResampledScore(float(whole), score_from_statistics(name, sums[name], language=language))
+    return scores
+
+
+def resample_mean(scores: np.ndarray, *, samples: int = 1000, seed: int = 1) -> ResampledScore:
+    """A score that is the mean of a score of each sentence, on the same draws as those of `resample_scores`.
+
+    Shapes:
+        scores: (S,)
+    """
+    drawn = draw_sentences(len(scores), samples, seed)
+    return ResampledScore(float(scores.mean()), scores[drawn].mean(axis=1))
+
+
+def compare_draws(hypothesis: ResampledScore, twin: ResampledScore) -> PairedComparison:
+    """Koehn's test of two systems that were scored on the same draws."""
+    deltas = hypothesis.drawn - twin.drawn  # (K,)
+    low, high = np.percentile(deltas, [2.5, 97.5])
+    p_value = (1 + np.count_nonzero(deltas <= 0)) / (len(deltas) + 1)
+    return PairedComparison(hypothesis.whole - twin.whole, float(low), float(high), float(p_value))
+
+
 def paired_bootstrap(
     hypothesis: TextForms, twin: TextForms, references: TextForms, *, language: str, samples: int = 1000, seed: int = 1
 ) -> dict[str, PairedComparison]:
@@ -80,25 +143,13 @@ def paired_bootstrap(
     Raises:
         ValueError: the three don't have the same S.
     """
-    sentences = len(references.tokens)
-    if not len(hypothesis.tokens) == len(twin.tokens) == sentences:
+    if not len(hypothesis.tokens) == len(twin.tokens) == len(references.tokens):
         raise ValueError(
             f"both systems and the references need the same sentences, but have {len(hypothesis.tokens)}, "
-            f"{len(twin.tokens)} and {sentences}"
+            f"{len(twin.tokens)} and {len(references.tokens)}"
         )
-    ours, theirs = (sentence_statistics(system, references, language=language) for system in (hypothesis, twin))
-    both = {name: np.stack([ours[name], theirs[name]]) for name in ours}  # (2, S, columns)
-    sums = {name: np.empty((2, samples, counts.shape[-1]), np.int64) for name, counts in both.items()}
-    for k, drawn in enumerate(draw_sentences(sentences, samples, seed)):
-        times_drawn = np.bincount(drawn, minlength=sentences)  # (S,)
-        for name, counts in both.items():
-            sums[name][:, k] = times_drawn @ counts
-    comparisons = {}
-    for name, counts in both.items():
-        whole = score_from_statistics(name, counts.sum(axis=1), language=language)  # (2,)
-        drawn_scores = [score_from_statistics(name, side, language=language) for side in sums[name]]
-        deltas = np.subtract(*drawn_scores)  # (K,)
-        low, high = np.percentile(deltas, [2.5, 97.5])
-        p_value = (1 + np.count_nonzero(deltas <= 0)) / (samples + 1)
-        comparisons[name] = PairedComparison(float(whole[0] - whole[1]), float(low), float(high), float(p_value))
-    return comparisons
+    ours, theirs = (
+        resample_scores(system, references, language=language, samples=samples, seed=seed)
+        for system in (hypothesis, twin)
+    )
+    return {name: compare_draws(ours[name], theirs[name]) for name in ours}

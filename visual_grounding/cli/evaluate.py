@@ -4,7 +4,9 @@
 
 A hypothesis file is what fairseq-generate prints, or plain text, one line a sentence. Several are several seeds of the
 same system. The i-th hypothesis is compared with the i-th twin by paired bootstrap: p is the share of resampled test
-sets on which the hypothesis doesn't score higher (one-sided, Koehn 2004).
+sets on which the hypothesis doesn't score higher (one-sided, Koehn 2004). Several seeds are compared by one test over
+seeds and sentences, two-sided, with the interval of the mean difference. `report runs` puts many such folders into one
+table, corrected for their number; docs/evaluation.md says how.
 
 The three BLEUs: on tokens, cased (as multi-bleu.perl); on tokens, lower-cased with accents stripped; sacreBLEU on
 detokenised text. Tokens or detokenised text that the files don't hold are made by the Moses rules. Everything goes to
@@ -23,6 +25,9 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from ..analysis.significance import ResampledScore
     from ..analysis.translation_scores import TextForms
 
 FORMS = ("tokenised", "raw")
@@ -59,9 +64,9 @@ def run(args: argparse.Namespace) -> None:
         InputError: texts that don't belong together, or an output that can't be written.
     """
     from ..analysis.hypotheses import read_references
-    from ..analysis.significance import paired_bootstrap
+    from ..analysis.score_files import described_metric, write_score_files
     from ..analysis.translation_scores import CONVENTIONS, signatures, text_forms
-    from ..storage.artefact import write_json
+    from ..storage.artefact import sha256_of_file
 
     _check(args)
     references = read_references(args.reference)
@@ -78,29 +83,18 @@ def run(args: argparse.Namespace) -> None:
             systems[system] = _score_system(paths, forms[system], reference_forms, checkpoint, args)
     if args.checkpoint and args.twin_checkpoint:
         _warn_about_sizes(args, systems)
-    comparison = None
+    _check_seeds(args, forms)
+    comparison, resampled = None, {}
     if args.twin:
-        pairs = []
-        for ours, theirs, path, twin_path in zip(forms["hypothesis"], forms["twin"], args.hypothesis, args.twin):
-            result = paired_bootstrap(
-                ours,
-                theirs,
-                reference_forms,
-                language=args.target_lang,
-                samples=args.bootstrap_samples,
-                seed=args.seed,
-            )
-            scores = {name: pair._asdict() for name, pair in result.items()}
-            pairs.append({"hypothesis": path, "twin": twin_path, **scores})
-        comparison = {
-            "test": "paired bootstrap, p_value: share of resamplings where the hypothesis doesn't score higher",
-            "samples": args.bootstrap_samples,
-            "seed": args.seed,
-            "pairs": pairs,
-        }
+        drawn = {name: [_resample(text, reference_forms, args) for text in forms[name]] for name in forms}
+        comparison = _compare(drawn["hypothesis"], drawn["twin"], len(references), args)
+        resampled = _by_metric(drawn)
     signed = signatures(args.target_lang)
     report = {
         "sentences": len(references),
+        "test_set": {"file": args.reference, "sha256": sha256_of_file(args.reference)},
+        "metrics": {name: described_metric(label) for name, label in _labels().items()},
+        "resampling": {"samples": args.bootstrap_samples, "seed": args.seed} if args.twin else None,
         "target_lang": args.target_lang,
         "systems": systems,
         "signature": signed["sacrebleu"],
@@ -111,12 +105,7 @@ def run(args: argparse.Namespace) -> None:
         "comparison": comparison,
         "meta": _meta(args),
     }
-    out = Path(args.out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        write_json(out / "scores.json", report)
-    except OSError as error:
-        raise InputError(f"--out {out} can't be written: {error.strerror or error}.") from error
+    write_score_files(Path(args.out), report, resampled)
     print("\n".join(_table(report)))
 
 
@@ -133,6 +122,78 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"--bootstrap-samples should be at least 1, but is {args.bootstrap_samples}.")
     if args.seed < 0:
         raise InputError(f"--seed should not be negative, but is {args.seed}.")
+
+
+def _check_seeds(args: argparse.Namespace, forms: dict[str, list["TextForms"]]) -> None:
+    """Seeds should be several: the same translations twice would make a system look steadier than it is."""
+    for name, paths in (("hypothesis", args.hypothesis), ("twin", args.twin)):
+        texts = [tuple(text.tokens) for text in forms[name]]
+        for place, text in enumerate(texts):
+            first = texts.index(text)
+            if first != place:
+                print(
+                    f"warning: --{name} has the same translations in {paths[first]} and {paths[place]}, which are "
+                    "taken as two seeds. If they are one run, its own spread isn't in the test over seeds.",
+                    file=sys.stderr,
+                )
+                break
+
+
+def _resample(text: "TextForms", references: "TextForms", args: argparse.Namespace) -> dict[str, "ResampledScore"]:
+    """Every score of one seed on the draws that all seeds and both systems share."""
+    from ..analysis.significance import resample_scores
+
+    return resample_scores(text, references, language=args.target_lang, samples=args.bootstrap_samples, seed=args.seed)
+
+
+def _by_metric(drawn: dict[str, list[dict[str, "ResampledScore"]]]) -> dict[str, "np.ndarray"]:
+    """`SYSTEM.METRIC` -> (seeds, K), as `resampled.npz` has it."""
+    import numpy as np
+
+    return {
+        f"{system}.{metric}": np.stack([seed[metric].drawn for seed in seeds])
+        for system, seeds in drawn.items()
+        for metric in seeds[0]
+    }
+
+
+def _compare(
+    ours: list[dict[str, "ResampledScore"]],
+    theirs: list[dict[str, "ResampledScore"]],
+    sentences: int,
+    args: argparse.Namespace,
+) -> dict[str, Any]:
+    """Each seed against its twin, and all of them by one test."""
+    import numpy as np
+
+    from ..analysis.seeds import compare_over_seeds
+    from ..analysis.significance import compare_draws
+
+    pairs = []
+    for one, other, path, twin_path in zip(ours, theirs, args.hypothesis, args.twin):
+        found = {metric: compare_draws(one[metric], other[metric])._asdict() for metric in one}
+        pairs.append({"hypothesis": path, "twin": twin_path, **found})
+    over_seeds = {}
+    if len(pairs) > 1 and args.bootstrap_samples > 1:
+        for metric in ours[0]:
+            deltas = np.array([pair[metric]["delta"] for pair in pairs])
+            drawn = np.stack([one[metric].drawn - other[metric].drawn for one, other in zip(ours, theirs)])
+            over_seeds[metric] = compare_over_seeds(deltas, drawn, sentences)._asdict()
+    return {
+        "test": "paired bootstrap, p_value: share of resamplings where the hypothesis doesn't score higher",
+        "samples": args.bootstrap_samples,
+        "seed": args.seed,
+        "pairs": pairs,
+        "over_seeds_test": "t-test over seeds and sentences, two-sided",
+        "over_seeds": over_seeds or None,
+    }
+
+
+def _labels() -> dict[str, str]:
+    """Score -> its name for readers, in the order of the table."""
+    from ..analysis.translation_scores import CONVENTIONS
+
+    return {**{name: convention.label for name, convention in CONVENTIONS.items()}, "meteor": "METEOR 1.5"}
 
 
 def _read_forms(path: str, args: argparse.Namespace, references: Sequence[str]) -> "TextForms":
@@ -244,9 +305,9 @@ def _meta(args: argparse.Namespace) -> dict[str, Any]:
 def _table(report: dict[str, Any]) -> list[str]:
     """The report for a reader: one row a score, one column a system, then the test and the signatures."""
     systems = {name: system for name, system in report["systems"].items() if system}
-    labels = {name: convention["label"] for name, convention in report["conventions"].items()}
+    labels = _labels()
     rows = [["", *systems, *(["difference"] if "twin" in systems else [])]]
-    for name, label in [*labels.items(), ("meteor", "METEOR 1.5")]:
+    for name, label in labels.items():
         cells = [_with_spread(system[name]) for system in systems.values()]
         if "twin" in systems and systems["twin"][name]:
             cells.append(f"{systems['hypothesis'][name]['mean'] - systems['twin'][name]['mean']:+.2f}")
@@ -267,16 +328,23 @@ def _table(report: dict[str, Any]) -> list[str]:
         for pair in report["comparison"]["pairs"]:
             lines += ["", f"{pair['hypothesis']} against {pair['twin']}"]
             pair_rows = [["", "difference", "95 % interval", "p_value"]]
-            for name, label in labels.items():
-                test = pair[name]
-                interval = f"{test['low']:+.2f} … {test['high']:+.2f}"
-                pair_rows.append([label, f"{test['delta']:+.2f}", interval, f"{test['p_value']:.4f}"])
+            pair_rows += [_tested(label, pair[name]) for name, label in labels.items() if name in pair]
             lines += _aligned(pair_rows)
+    if report["comparison"] and report["comparison"]["over_seeds"]:
+        lines += ["", f"all {seeds} seeds: {report['comparison']['over_seeds_test']}"]
+        over_seeds = report["comparison"]["over_seeds"]
+        all_rows = [["", "difference", "95 % interval", "p_value"]]
+        lines += _aligned(all_rows + [_tested(labels[name], test) for name, test in over_seeds.items()])
     lines += [
         "",
         *(f"{item['label']}: {item['signature']} ({item['text']})" for item in report["conventions"].values()),
     ]
     return lines
+
+
+def _tested(label: str, test: dict[str, Any]) -> list[str]:
+    interval = f"{test['low']:+.2f} … {test['high']:+.2f}"
+    return [label, f"{test['delta']:+.2f}", interval, f"{test['p_value']:.4f}"]
 
 
 def _with_spread(score: dict[str, Any] | None) -> str:

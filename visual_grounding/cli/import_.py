@@ -1,24 +1,37 @@
-"""Turn feature arrays that you already have into a feature store.
+"""Turn features that you already have into a feature store.
 
---arrays is one .npy, .pt or .pth file for the collection, (images, size) or (images, regions, size), with --keys; or a
-folder with one .npy, .npz, .pt or .pth per image, (size,) or (regions, size), whose name without that ending is the
-image key: 123.jpg.npy belongs to 123.jpg. Nothing in a file is executed. All numbers are checked on the way.
+--arrays is, as features were published or as you saved them,
+  one .npy, .pt or .pth for the collection, (images, size) or (images, regions, size), with --keys;
+  a folder with a .npy, .npz, .pt, .pth or pickle (.pkl, .pgz, .pbz2) per image, (size,) or (regions, size), whose name
+    without that ending is the image key: 123.jpg.npy belongs to 123.jpg;
+  a .tsv of bottom-up attention, six columns or LXMERT's ten; --fields names others;
+  .h5 or .hdf5, tables of all images or a group or array for each; --keys may be the pickle of ids and rows beside it;
+  an .lmdb, a pickled dict for each image.
+The last two need: pip install 'visual_grounding[imports]'. Nothing in a file is executed, in a pickle neither. All
+numbers are checked on the way.
 
 Regions may have boxes, labels, attributes and scores: beside one array for the collection, each is a file of its own;
-in a folder, each is the name of an array in the same .npz or .pt. Or a table has them, in the order of the features.
-Boxes become x0 y0 x1 y1 in 0..1; those in pixels need the pictures' widths and heights. A region whose features are all
-zero is absent.
+elsewhere each is the name of an array of the same image. Names in use are known: detection_features, detection_boxes …
+of VTLM's detector; features, boxes, image_w, image_h, objects_id, objects_conf, attrs_id of bottom-up attention; labels
+and attributes are taken where --label-names, --attribute-names say what the numbers stand for. Or a table has them, in
+the order of the features. Boxes become x0 y0 x1 y1 in 0..1; those in pixels need the pictures' widths and heights. A
+region whose features are all zero is absent.
 
   visual-grounding import --arrays resnet.npy --keys images.txt --made-by "ResNet-152 pool5" --out features/f30k
   visual-grounding import --arrays rcnn.npy --keys images.txt --boxes boxes.npy --labels labels.npy \\
       --label-names objects.txt --out features/rcnn
   visual-grounding import --arrays bottom_up/ --array x --regions 100 --boxes bbox --box-sizes image_w,image_h \\
       --out features/bottom_up
+  visual-grounding import --arrays vtlm/ --label-names vtlm_object_vocab.json --regions 36 --out features/vtlm
+  visual-grounding import --arrays train_obj36.tsv --label-names objects_vocab.txt --key-format "{id}.jpg" \\
+      --min-score 0.2 --out features/lxmert
+  visual-grounding import --arrays train36.hdf5 --keys train36_imgid2idx.pkl --key-format "{id}.jpg" --out features/bua
   visual-grounding import --arrays rois.npy --keys images.txt --regions-table boxes.tsv --out features/rois
 """
 
 import argparse
 import sys
+from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,11 +40,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keys",
         metavar="FILE",
-        help="one image key a line, in row order; for a folder: which images, in which order (default: all)",
+        help="one image key a line, in row order, or a pickle of {id: row}; where images are found by their keys: "
+        "which of them, in which order (default: all)",
     )
-    parser.add_argument("--array", metavar="NAME", help="which array, where a .npz or .pt holds several by name")
     parser.add_argument(
-        "--regions", type=int, metavar="N", help="for a folder where images have fewer or more regions: the most"
+        "--key-format",
+        default="{id}",
+        metavar="TEXT",
+        help="what an id in the file is as an image key, such as {id}.jpg or COCO_train2014_{id:012d}.jpg "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--array",
+        metavar="NAME",
+        help="which array is the features, where there are several by name; columns then are only those named here "
+        "(default: by the names in use)",
+    )
+    parser.add_argument("--fields", metavar="NAME,NAME,…", help="of a .tsv: its columns, where it has no header")
+    parser.add_argument(
+        "--regions",
+        type=int,
+        metavar="N",
+        help="the most regions that an image shall have; where it has more, the best by their scores (default: all, "
+        "where every image has as many or the file says how many)",
+    )
+    parser.add_argument(
+        "--min-score", type=float, metavar="S", help="leave out regions with a lower score; they become absent"
     )
     parser.add_argument(
         "--channels-first",
@@ -55,28 +89,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     columns.add_argument(
         "--box-format",
         choices=("xyxy", "xywh", "yxyx"),
-        default="xyxy",
-        help="two corners, x first; the first corner, width and height; two corners, y first (default: %(default)s)",
+        help="two corners, x first; the first corner, width and height; two corners, y first (default: xyxy; yxyx for "
+        "detection_boxes, as TensorFlow's detectors write them)",
     )
     columns.add_argument(
         "--box-sizes",
         metavar="FILE|NAMES",
-        help="boxes are in pixels of pictures of these widths and heights: (images, 2), or for a folder WIDTH,HEIGHT: "
-        "names of two arrays (default: boxes are in 0..1)",
+        help="boxes are in pixels of pictures of these widths and heights: a .npy of (images, 2); a .tsv with the "
+        "columns image, width, height, or Visual Genome's image_data.json; elsewhere WIDTH,HEIGHT: names of two arrays "
+        "(default: what the file says, else boxes are in 0..1)",
     )
     columns.add_argument("--labels", metavar="FILE|NAME", help="(images, regions) whole numbers, -1 for none")
     columns.add_argument("--attributes", metavar="FILE|NAME", help="likewise")
     columns.add_argument("--scores", metavar="FILE|NAME", help="(images, regions)")
     columns.add_argument(
-        "--label-names", metavar="FILE", help="what labels stand for, one a line; the first is number 0"
+        "--label-names",
+        metavar="FILE",
+        help="what labels stand for, one a line; the first is number 0; or JSON of {number: name}",
     )
     columns.add_argument("--attribute-names", metavar="FILE", help="likewise, of attributes")
     columns.add_argument(
         "--regions-table",
-        metavar="TSV",
-        help="instead of the others: a table whose header names image (or key), x1, y1, x2, y2 and maybe label, "
-        "attribute, score, width and height; one region a line, of each image in the order of its features; names of "
-        "labels are those that occur, sorted, unless --label-names lists them",
+        metavar="TSV|JSON|DIR",
+        help="instead of the others: a table whose header names image (or key), x1, y1, x2, y2 and maybe label (or "
+        "phrase), attribute, score, width and height; one region a line, of each image in the order of its features; "
+        "names of labels are those that occur, sorted, unless --label-names lists them. Or Visual Genome's "
+        "objects.json, or the folder of Flickr30k Entities with Annotations/ and Sentences/, labelled by types",
+    )
+    columns.add_argument(
+        "--unknown-labels",
+        choices=("refuse", "none"),
+        default="refuse",
+        help="a label of the table that --label-names doesn't list: refuse it, or count it and have none "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--shard-size", type=int, default=1024, help="images between two save points (default: %(default)s)"
@@ -96,12 +141,15 @@ def run(args: argparse.Namespace) -> None:
         InputError: as `open_arrays`, `RegionTable` and `import_features`; or there are no features.
     """
     from ..errors import InputError
-    from ..features.array_sources import SIZES, open_arrays
+    from ..features.array_sources import open_arrays
+    from ..features.blocks import SIZES
     from ..features.columns import COLUMNS, NAMES, Columns
     from ..features.importers import import_features
+    from ..features.imports.annotations import read_sizes
+    from ..features.imports.image_keys import KeyFormat
+    from ..features.names import read_names
     from ..features.region_table import RegionTable
     from ..shares import share
-    from ..storage.lines import read_lines
 
     if args.arrays is None:
         raise InputError(
@@ -113,17 +161,37 @@ def run(args: argparse.Namespace) -> None:
             "arrays",
         )
     names = {
-        listed: None if getattr(args, listed) is None else read_lines(getattr(args, listed))
+        listed: None if getattr(args, listed) is None else read_names(getattr(args, listed))
         for listed in ("label_names", "attribute_names")
     }
     asked = {name: getattr(args, name) for name in (*COLUMNS, SIZES)}
     beside = {name: where for name, where in asked.items() if where is not None}
-    if SIZES in beside and "boxes" not in beside and not args.regions_table:
+    sizes_file = beside.pop(SIZES) if (args.box_sizes or "").endswith((".tsv", ".json")) else None
+    source = open_arrays(
+        args.arrays,
+        args.keys,
+        args.array,
+        args.channels_first,
+        args.regions,
+        beside,
+        [column for column, listed in NAMES.items() if names[listed] is not None],
+        args.fields.split(",") if args.fields else None,
+        args.key_format,
+        bool(args.regions_table),
+    )
+    if source.found:
+        print(f"{args.arrays}: {source.found}")
+    for note in source.notes:
+        print(f"warning: {args.arrays}: {note} See --label-names, --attribute-names.", file=sys.stderr)
+    if args.box_sizes and "boxes" not in source.columns and not args.regions_table:
         raise InputError("widths and heights of pictures are for boxes, but there are no boxes.", SIZES, "boxes")
-    source = open_arrays(args.arrays, args.keys, args.array, args.channels_first, args.regions, beside)
-    columns, table = None, None
+    columns, table, key_format = None, None, KeyFormat(args.key_format)
+    sizes = None if sizes_file is None else read_sizes(Path(sizes_file), source.keys, key_format)
     if args.regions_table:
-        table = RegionTable(args.regions_table, source.keys, **names)
+        unknown_as_none = args.unknown_labels == "none"
+        table = RegionTable(
+            args.regions_table, source.keys, **names, key_format=key_format, unknown_as_none=unknown_as_none
+        )
         of_its_own = [name for name in NAMES if name in table.columns.present and names[NAMES[name]] is None]
         if of_its_own:
             print(
@@ -133,6 +201,9 @@ def run(args: argparse.Namespace) -> None:
                 + ".",
                 file=sys.stderr,
             )
+        if table.unknown:
+            unknown = share(table.unknown, table.lines, "regions")
+            print(f"warning: {unknown} have a label that isn't among the names; they have none.", file=sys.stderr)
         if table.left_out:
             left_out = share(table.left_out, table.images, "images")
             print(f"warning: {left_out} of {table.path} are none of the store's and were left out.", file=sys.stderr)
@@ -148,5 +219,7 @@ def run(args: argparse.Namespace) -> None:
         columns,
         args.box_format,
         table,
+        args.min_score,
+        sizes,
     )
     print(summary.describe(args.out))

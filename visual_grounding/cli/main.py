@@ -23,8 +23,11 @@ VERBS = {
     "retrieve": "sentences -> image ids",
     "average": "several checkpoints -> one with their mean weights",
     "evaluate": "translations -> BLEU, chrF, METEOR, significance",
+    "evaluate contrastive": "scores of correct and incorrect translations -> which a model prefers (CoMMuTE)",
     "report": "sentences, their images and translations side by side",
     "report heatmap": "where in its image a text is, as a heat map; the pointing game",
+    "report regions": "photos with their regions drawn: boxes, labels, scores",
+    "report runs": "several seeds in one table: spread, differences, one test",
     "doctor": "check a whole set-up, and say what is wrong and what to do",
     "user-dir": "print the path for fairseq's --user-dir",
 }
@@ -67,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     overview = FlagParser(
         prog="visual-grounding",
         description="Find images for text, and train text models that use them.",
-        epilog="\n".join(f"  {verb:17} {what}" for verb, what in VERBS.items()),
+        epilog="\n".join(f"  {verb:20} {what}" for verb, what in VERBS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     overview.add_argument(

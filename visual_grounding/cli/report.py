@@ -2,6 +2,8 @@
 
     visual-grounding report --text test.en --image-ids ids/test --image-features features/photos --images photos/ \
         --output reference=test.de --output translation=test.hyp.de --out report
+
+`report runs` puts several seeds into one table, `report heatmap` shows where in its image a text is.
 """
 
 import argparse

@@ -3,6 +3,7 @@
     checkpoint["task_state"]["image_features"]         signature of the features, or of how pictures were framed;
                                                        None where it was trained without images
     checkpoint["task_state"]["images_per_sentence"]    N of the training set; not there without images
+    checkpoint["task_state"]["image_tags"]             how labels of regions were read as words; None: not at all
     checkpoint["task_state"]["dictionaries"]           for each by its name, such as "source", the sha256 of its symbols
 
 fairseq saves a task's state with every checkpoint, and gives it back to the task before a model is loaded
@@ -28,6 +29,7 @@ from ..text.words import check_same_words, digest_of_symbols
 
 IMAGE_FEATURES = "image_features"
 IMAGES_PER_SENTENCE = "images_per_sentence"
+IMAGE_TAGS = "image_tags"
 DICTIONARIES = "dictionaries"
 UNCHECKED = "--image-features-unchecked"
 
@@ -78,6 +80,10 @@ class ImageMemory(StatefulContainer):
         """Know N of the training set."""
         self._state[IMAGES_PER_SENTENCE] = images_per_sentence
 
+    def remember_tags(self, choice: str | None) -> None:
+        """Know how labels of regions are words beside the text; None for not at all."""
+        self._state[IMAGE_TAGS] = choice
+
     def merge_state_dict(self, state_dict: dict[str, Any]) -> None:
         """What fairseq found in a checkpoint; what this task knows of its own images and words stays.
 
@@ -85,7 +91,7 @@ class ImageMemory(StatefulContainer):
             InputError: the checkpoint was trained on features of another making, or with other words.
         """
         self.take_over(state_dict)
-        ours = (IMAGE_FEATURES, IMAGES_PER_SENTENCE, DICTIONARIES)
+        ours = (IMAGE_FEATURES, IMAGES_PER_SENTENCE, IMAGE_TAGS, DICTIONARIES)
         super().merge_state_dict({name: value for name, value in state_dict.items() if name not in ours})
 
     def take_over(self, state_dict: dict[str, Any]) -> None:
@@ -99,8 +105,11 @@ class ImageMemory(StatefulContainer):
         self.has_loaded = True
         self.check_words(state_dict)
         self.check_features(state_dict)
+        self.compare_tags(state_dict)
         if self._store is None:
             self._state[IMAGE_FEATURES] = self._state[IMAGE_FEATURES] or state_dict.get(IMAGE_FEATURES)
+            if IMAGE_TAGS in state_dict:
+                self._state[IMAGE_TAGS] = state_dict[IMAGE_TAGS]
         count = state_dict.get(IMAGES_PER_SENTENCE)
         if isinstance(count, int) and count not in self.trained_with:
             self.trained_with.append(count)
@@ -116,6 +125,17 @@ class ImageMemory(StatefulContainer):
         for name, path in self._dictionaries.items():
             if name in learned:
                 check_same_words(path, self._state[DICTIONARIES][name], learned[name], "the checkpoint")
+
+    def compare_tags(self, state_dict: dict[str, Any]) -> None:
+        """Warn where a checkpoint has learned from images with other tags, or with none."""
+        if self._store is None or not state_dict.get(IMAGE_FEATURES) or IMAGE_TAGS not in state_dict:
+            return
+        learned, given = state_dict[IMAGE_TAGS], self._state.get(IMAGE_TAGS)
+        if learned != given:
+            self._warn(
+                f"the checkpoint was trained with {learned or 'no tags'} beside the text, but here it gets "
+                f"{given or 'none'}: give the --image-tags and --image-tag-score that it was trained with."
+            )
 
     def check_features(self, state_dict: dict[str, Any]) -> None:
         """Compare a checkpoint's features with the task's; no images here or there are no difference.

@@ -31,6 +31,7 @@ from ..features.store import FeatureStore
 from ..retrieval.finder import Finder, open_finder
 from ..retrieval.image_names import ImageNames
 from ..text.pieces import join_pieces
+from .image_tags import ImageTags
 from .visual_batches import TabledImages, VisualContextDataset
 
 logger = logging.getLogger(__name__)
@@ -177,13 +178,20 @@ class InteractiveImages:
         self._lines_before += len(self._typed[0])
         self._typed = list(lines), tokens
 
-    def add(self, dataset: FairseqDataset, tokens: list[Tensor], dictionary: Dictionary) -> "TypedSentences":
+    def add(
+        self,
+        dataset: FairseqDataset,
+        tokens: list[Tensor],
+        dictionary: Dictionary,
+        tags: Optional[ImageTags] = None,
+    ) -> "TypedSentences":
         """Sentences with the images that are found for them; where they were typed, these are printed.
 
         Args:
             dataset: the sentences.
             tokens: (T,) of each; those that `remember` saw stand for the lines that were typed.
             dictionary: what makes lines of tokens that weren't typed: fairseq's hub interface gives tokens alone.
+            tags: what writes labels as words; None for none.
         """
         typed = self._typed[1] is tokens
         lines = self._typed[0] if typed else [dictionary.string(sentence) for sentence in tokens]
@@ -191,7 +199,7 @@ class InteractiveImages:
         if typed:
             for number, found in enumerate(zip(ids, scores), self._lines_before):
                 print("\t".join([f"I-{number}", *self._names.describe(*found)]))
-        self._sentences = TypedSentences(dataset, self.store, TabledImages(ids))
+        self._sentences = TypedSentences(dataset, self.store, TabledImages(ids), tags)
         return self._sentences
 
     def _plain(self, lines: list[str]) -> list[str]:
@@ -227,8 +235,10 @@ class InteractiveImages:
 class TypedSentences(VisualContextDataset):
     """As `VisualContextDataset`, and it hands the images of each batch out again."""
 
-    def __init__(self, dataset: FairseqDataset, store: FeatureStore, images: TabledImages) -> None:
-        super().__init__(dataset, store, images)
+    def __init__(
+        self, dataset: FairseqDataset, store: FeatureStore, images: TabledImages, tags: Optional[ImageTags] = None
+    ) -> None:
+        super().__init__(dataset, store, images, tags=tags)
         self._collated: deque[tuple[Tensor, dict[str, Tensor]]] = deque()
 
     def collater(self, samples: list[Any], **kwargs: Any) -> dict[str, Any]:

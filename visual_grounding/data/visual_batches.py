@@ -12,6 +12,7 @@ from ..features.pixels import PixelSource
 from ..retrieval.finder import Finder
 from ..retrieval.image_ids import NO_IMAGE
 from .complete_batches import CompleteBatches
+from .image_tags import ImageTags
 
 
 class ImageChoice(Protocol):
@@ -103,12 +104,14 @@ class VisualContextDataset(CompleteBatches):
         features: (B, N, R, F) float16; or from a `PixelSource`, with R = 1, pixels: (B, N, H, W, 3) uint8
         padding_mask: (B, N, R) bool, True = absent
         boxes (B, N, R, 4), labels, attributes, scores (B, N, R): those that the store has
+        tags: (B, G) int64, the labels of regions as words of the source dictionary, padded, with `--image-tags`
 
     Args:
         dataset: any fairseq dataset whose batches have `id` (the dataset index of each row) and `net_input`.
         store: the images: a `FeatureStore`, or a `PixelSource` with the pictures themselves.
         choice: which of them go with each item.
         framing_seed: of the random parts of pictures that are shown, new ones every epoch; None for the whole picture.
+        tags: what writes labels as words; None for none.
 
     Raises:
         InputError: when a batch needs a row outside the store, or finds NaN in it.
@@ -120,11 +123,13 @@ class VisualContextDataset(CompleteBatches):
         store: Any,
         choice: ImageChoice,
         framing_seed: int | None = None,
+        tags: ImageTags | None = None,
     ) -> None:
         super().__init__(dataset)
         self.store = store
         self.choice = choice
         self.framing_seed = framing_seed
+        self.tags = tags
         self.epoch = 1
 
     def set_epoch(self, epoch: int) -> None:
@@ -157,7 +162,10 @@ class VisualContextDataset(CompleteBatches):
             return self._pixels(self.store, places, rows)
         features, padding_mask = self.store.gather(rows)
         arrays = {"features": features, "padding_mask": padding_mask, **self.store.gather_columns(rows)}
-        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+        visual = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        if self.tags is not None:
+            visual["tags"] = self.tags.write(arrays["labels"], arrays["scores"])
+        return visual
 
     def _pixels(self, source: PixelSource, places: np.ndarray, rows: np.ndarray) -> dict[str, Tensor]:
         """Pictures of a batch, framed by a seed of their own, so alike in any batch.

@@ -36,7 +36,8 @@ from ..text.resemblance import UNLIKE
 from .complete_batches import CompleteBatches
 from .image_memory import ImageMemory, restored_checkpoint, task_state_of
 from .image_order import IMAGE_ORDERS, arrange_images, keep_own_images
-from .visual_batches import FoundImages, TabledImages, VisualContextDataset
+from .image_tags import ImageTags
+from .visual_batches import FoundImages, ImageChoice, TabledImages, VisualContextDataset
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +85,16 @@ class ImageTablesConfig(VisualContextConfig):
         metadata={"help": "give each sentence its own images, those of another sentence, or none"},
     )
     image_seed: int = field(default=1, metadata={"help": "seed of --image-order shuffled"})
+    image_tags: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "give the model the labels of the images' regions as words of the source dictionary: `words`, or "
+            "the tokenizer (hub name or folder) whose pieces it has"
+        },
+    )
+    image_tag_score: float = field(
+        default=0.3, metadata={"help": "with --image-tags: name the regions whose score is at least this"}
+    )
 
 
 class VisualContext:
@@ -96,6 +107,7 @@ class VisualContext:
 
     Attributes:
         store: a `FeatureStore` or a `PixelSource`; None for a task without images.
+        tags: what writes the labels of regions as words; None without `--image-tags`.
 
     Raises:
         InputError: there is no such feature store, or flags that don't make sense together.
@@ -104,6 +116,7 @@ class VisualContext:
     def __init__(self, cfg: VisualContextConfig, task: FairseqTask, pictures: Optional[PixelSource] = None) -> None:
         self.cfg: Any = cfg
         self.store: Any = FeatureStore(cfg.image_features) if cfg.image_features else pictures
+        self.tags: Optional[ImageTags] = None
         self._said: set[str] = set()
         self._memory = ImageMemory(task.state, self.store, cfg.image_features_unchecked, self.warn_once)
         task.state = self._memory
@@ -129,17 +142,70 @@ class VisualContext:
         """
         self._memory.remember_words(name, path, symbols)
 
-    def check_model(self, model: Any) -> None:
-        """Refuse a model that would leave the images away.
+    def write_tags(self, path: str, symbols: Sequence[str]) -> None:
+        """Put the labels of regions into the batches as words, where `--image-tags` asks for it.
+
+        Args:
+            path: where the dictionary was read that has these words.
+            symbols: in the order of their numbers.
 
         Raises:
-            InputError: there are images, but the model takes text alone.
+            InputError: there are no images, or their regions have no labels or scores; or as `ImageTags`.
+        """
+        if not self.cfg.image_tags:
+            if self.store is not None:
+                self._memory.remember_tags(None)
+            return
+        if self.store is None:
+            raise InputError("--image-tags names what is in images, but --image-features isn't given.")
+        self.need_columns("labels", "scores", why="for --image-tags")
+        self.tags = ImageTags(self.store.label_names, symbols, path, str(self.cfg.image_tags), self.cfg.image_tag_score)
+        self._memory.remember_tags(self.tags.choice)
+        said = self.tags.warning()
+        if said:
+            self.warn_once(said)
+
+    def check_model(self, model: Any) -> None:
+        """Refuse a model that would leave the images away, or their tags.
+
+        Raises:
+            InputError: there are images, but the model takes text alone; or tags, which it doesn't read.
         """
         if self.store is not None and "visual" not in signature(model.forward).parameters:
             raise InputError(
                 f"--image-features and --image-ids are for a model that looks at images, but {type(model).__name__} "
                 "(--arch transformer and the like) takes text alone. Leave both flags out for the text-only twin, or "
                 "choose an architecture with images, such as --arch visual_aware_transformer."
+            )
+        if self.tags is not None and not getattr(model, "reads_image_tags", False):
+            raise InputError(
+                "--image-tags is for a model that reads tags, such as --arch vlp_translation, but "
+                f"{type(model).__name__} doesn't: leave it out."
+            )
+
+    def need_columns(self, *names: str, why: str) -> None:
+        """Refuse a store that lacks what a task can't do without. A run without images needs nothing.
+
+        Args:
+            names: of optional columns: boxes, labels, attributes, scores.
+            why: what they are for, as the end of a sentence: "for masked region classification".
+
+        Raises:
+            InputError: there are images, but not all of these are known of their regions.
+        """
+        if self.store is None:
+            return
+        if not isinstance(self.store, FeatureStore):
+            raise InputError(
+                f"{' and '.join(names)} of regions are needed {why}, but the images are pictures that are read while "
+                "training, of which no regions are known. Give a feature store with them: --image-features"
+            )
+        lacking = [name for name in names if name not in self.store.columns]
+        if lacking:
+            raise InputError(
+                f"{' and '.join(lacking)} of regions are needed {why}, but {self.store.folder} has "
+                f"{', '.join(('features', *self.store.columns))}. Make a store that has them: with a detector, or "
+                "by visual-grounding import from what one found. docs/regions.md says how."
             )
 
     def check_tables(self) -> None:
@@ -168,6 +234,8 @@ class VisualContext:
         epoch: int = 1,
         parts: Optional[Sequence[tuple[int, int]]] = None,
         written: Optional[Callable[[int], Iterable[str]]] = None,
+        names: Optional[Sequence[str]] = None,
+        choose: Callable[[np.ndarray], ImageChoice] = TabledImages,
     ) -> CompleteBatches:
         """A dataset with the images that the tables in `--image-ids DIR/<split>` name; without images, as it is.
 
@@ -178,6 +246,8 @@ class VisualContext:
             epoch: which of several folders is meant: as the text, the training set may come in several, one an epoch.
             parts: where a split has several (train, train1 …), the sentences of each, and how often they are repeated.
             written: a sentence's number in the dataset -> what its images may have been found for: source and target.
+            names: of the parts and of their tables in DIR, where they aren't <split>, <split>1 …
+            choose: from the tables (S, N), as `--image-order` arranges them, to the images of every batch.
 
         Raises:
             InputError: a table is missing or broken, has another number of sentences or too few images for each, or
@@ -190,11 +260,12 @@ class VisualContext:
         roots = utils.split_paths(self.cfg.image_ids)
         root = roots[(epoch - 1) % len(roots)] if split == self.cfg.train_subset else roots[0]
         _check_root(root, split)
-        folders = [os.path.join(root, split + (str(part) if part else "")) for part in range(len(parts))]
+        numbered = [split + (str(part) if part else "") for part in range(len(parts))]
+        folders = [os.path.join(root, name) for name in names or numbered]
         ids, tables = load_image_ids(folders, self.cfg.images_per_sentence, [times for _, times in parts])
         first = 0
-        for number, (table, (sentences, times)) in enumerate(zip(tables, parts)):
-            named = text.replace(split, split + (str(number) if number else ""), 1)
+        said = names or [text.replace(split, name, 1) for name in numbered]
+        for named, table, (sentences, times) in zip(said, tables, parts):
             table.check_against(self.store)
             table.check_lines(sentences, named)
             if written is not None:
@@ -214,7 +285,7 @@ class VisualContext:
         blind = int((ids < 0).all(axis=1).sum())
         if blind and order != "blank":
             self.warn_once(f"{share(blind, len(ids), f'sentences of {text}')} have no image: text alone must do.")
-        return VisualContextDataset(dataset, self.store, TabledImages(ids))
+        return VisualContextDataset(dataset, self.store, choose(ids), tags=self.tags)
 
     def _warn_of_other_text(
         self, table: ImageIds, text: str, written: Callable[[int], Iterable[str]], first: int
@@ -279,12 +350,13 @@ class VisualContext:
                 "found while batches are made. Give --image-order congruent or blank."
             )
         if order == "blank":
-            return VisualContextDataset(dataset, self.store, TabledImages(np.full((len(dataset), 1), NO_IMAGE)))
+            blank = TabledImages(np.full((len(dataset), 1), NO_IMAGE))
+            return VisualContextDataset(dataset, self.store, blank, tags=self.tags)
         if count > finder.images_per_sentence:
             raise InputError(f"--images-per-sentence is {count}, but the finder finds {finder.images_per_sentence}.")
         count = count or finder.images_per_sentence
         self._learn_with(count, split)
-        return VisualContextDataset(dataset, self.store, FoundImages(finder, line_of, excluded, count))
+        return VisualContextDataset(dataset, self.store, FoundImages(finder, line_of, excluded, count), tags=self.tags)
 
     def _learn_with(self, images_per_sentence: int, split: str) -> None:
         if split == self.cfg.train_subset:

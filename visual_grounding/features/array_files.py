@@ -79,7 +79,33 @@ def read_arrays(path: Path, names: Sequence[tuple[str, str | None]]) -> list[np.
         raise UnreadableArray(f"broken or truncated: {in_short(error, _REASON)}") from error
 
 
-def check_float(array: Any, path: Path) -> None:
+def array_names(path: Path) -> list[str]:
+    """Names of the arrays in one image's file; one that holds a single array without a name has a made-up one.
+
+    Raises:
+        UnreadableArray: it is missing, empty or broken.
+        InputError: it holds anything but numbers.
+    """
+    if path.suffix == ".npy":
+        read_arrays(path, [("array", None)])
+        return ["array"]
+    try:
+        if path.stat().st_size == 0:
+            raise UnreadableArray("empty file")
+        if path.suffix in TORCH_SUFFIXES:
+            content = _load_torch(path)
+            return [str(name) for name in content] if isinstance(content, dict) else ["array"]
+        with np.load(path, allow_pickle=False) as arrays:
+            return list(arrays.files)
+    except (UnreadableArray, InputError):
+        raise
+    except FileNotFoundError as error:
+        raise UnreadableArray("missing") from error
+    except Exception as error:
+        raise UnreadableArray(f"broken or truncated: {in_short(error, _REASON)}") from error
+
+
+def check_float(array: Any, path: object) -> None:
     """Refuse what isn't floating-point, from numpy or torch.
 
     Raises:

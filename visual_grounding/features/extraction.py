@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 
 from ..devices import cores
@@ -14,7 +15,7 @@ from ..images.sources import ImageSource, UnreadableImage, read_image
 from ..progress import progress_bar
 from ..storage.ranks import this_rank
 from ..storage.signature import signature
-from .extractor import Extractor
+from .extractor import DROPPED, Extractor
 from .store_writer import StoreSummary, StoreWriter
 
 Item = TypeVar("Item")
@@ -74,7 +75,8 @@ class Extraction:
         """
         rows = self.extractor.rows(pictures)
         regions, size = self.extractor.shape
-        promised, given = ["features", *self.extractor.columns.present], sorted(rows)
+        promised = ["features", *self.extractor.columns.present]
+        given = sorted(name for name in rows if name != DROPPED)
         features = tuple(rows["features"].shape) if "features" in rows else None
         if given != sorted(promised) or features != (len(pictures), regions, size):
             raise InputError(
@@ -125,7 +127,8 @@ def extract(
                 batches.append(job.rows(_batch(loaded, start, stop, unreadable)))
                 progress.update(stop - start)
             columns = {name: torch.cat([batch[name] for batch in batches]).cpu().numpy() for name in batches[0]}
-            writer.write(shard, columns.pop("features"), unreadable, columns)
+            dropped = int(columns.pop(DROPPED, np.zeros(0)).sum())
+            writer.write(shard, columns.pop("features"), unreadable, columns, {"dropped": dropped})
     return writer.publish(job.signature)
 
 

@@ -9,6 +9,8 @@ from PIL import Image
 from .columns import Columns
 from .computation import Computation
 
+DROPPED = "dropped"
+
 
 class Extractor(Protocol):
     """Turns a picture into the rows of a store's columns.
@@ -49,7 +51,8 @@ class Extractor(Protocol):
 
         Shapes:
             returns: "features" (B, R, F), zero where a region is absent; boxes (B, R, 4), labels, attributes and scores
-                (B, R), as many of them as there are columns; on any device
+                (B, R), as many of them as there are columns; maybe "dropped" (B,), boxes that were left out because
+                they had no area, to be counted; on any device
 
         Raises:
             InputError: as `Computation.of`.

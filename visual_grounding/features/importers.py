@@ -1,5 +1,6 @@
 """Feature arrays that people already have -> feature store, streamed."""
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ from ..errors import InputError
 from ..progress import progress_bar
 from ..storage.ranks import this_rank
 from ..storage.signature import signature
-from .array_sources import ArraySource, Block
+from .best_regions import check_min_score, keep_best
+from .blocks import ArraySource, Block
 from .boxes import BOX_FORMATS, to_corners
 from .columns import Columns
 from .region_table import RegionTable
@@ -27,8 +29,10 @@ def import_features(
     strict: bool = False,
     made_by: str | None = None,
     columns: Columns | None = None,
-    box_format: str = "xyxy",
+    box_format: str | None = None,
     table: RegionTable | None = None,
+    min_score: float | None = None,
+    sizes: np.ndarray | None = None,
 ) -> StoreSummary:
     """Write a feature store.
 
@@ -38,15 +42,22 @@ def import_features(
         made_by: what made the features, for the signature: a model takes features of other images that were made alike.
             None: their digest stands there, so that no other features count as made alike.
         columns: what the source's columns are, with the names of its labels; None for none.
-        box_format: of the source's boxes; one of `BOX_FORMATS`.
+        box_format: of the source's boxes; one of `BOX_FORMATS`. None: as the source says.
         table: boxes and labels of the source's regions, in the same order within each image; instead of `columns`.
+        min_score: regions below it are left out. Where an image has more regions than the source says that one shall
+            have, the best are kept, by their scores; of equals, the first.
+        sizes: (I, 2) widths and heights of the pictures in whose pixels boxes are, 0 where unknown; None where the
+            source or the table has them, or boxes are in 0..1.
 
     Raises:
         InputError: features that are NaN, infinite or too large for float16, files that disagree, values that their
             column can't have, another number of regions in the table, an output that exists or can't be written.
     """
+    box_format = box_format or ("xyxy" if table is not None else source.box_format)
     _check_choices(normalise, box_format, made_by)
     columns = table.columns if table is not None else columns or Columns()
+    if min_score is not None:
+        check_min_score(min_score, columns)
     plan: dict[str, Any] = {**source.plan, "normalise": normalise}
     if made_by is not None:
         plan["made_by"] = made_by
@@ -55,6 +66,12 @@ def import_features(
         plan["regions_table"] = table.digest
     elif "boxes" in columns.present:
         plan["box_format"] = box_format
+    if min_score is not None:
+        plan["min_score"] = min_score
+    if sizes is not None:
+        if table is not None and table.sizes is not None:
+            raise InputError(f"{table.path} has the pictures' widths and heights; leave out the others.", "box_sizes")
+        plan["box_sizes"] = hashlib.sha256(np.asarray(sizes, np.float64).tobytes()).hexdigest()
     writer = StoreWriter(out, source.keys, source.regions, source.size, plan, shard_size, strict, columns)
     shards = list(writer.missing())
     done = writer.share - sum(shard.stop - shard.start for shard in shards)
@@ -65,11 +82,15 @@ def import_features(
                 block = block._replace(features=_unit_length(block.features))
             if table is not None:
                 block = _with_table(block, table, source.keys, shard.start, shard.stop)
+            if sizes is not None:
+                needed = block.features.any(axis=(1, 2))[:, None]  # (images, 1)
+                block = block._replace(sizes=np.where(needed, sizes[shard.start : shard.stop], 1))
             if "boxes" in block.columns:
                 _check_sizes(block, source.keys, shard.start)
                 block.columns["boxes"] = to_corners(block.columns["boxes"], box_format, block.sizes)
+            block, left_out = keep_best(block, source.regions, min_score, source.keys, shard.start)
             try:
-                writer.write(shard, block.features, block.unreadable, block.columns)
+                writer.write(shard, block.features, block.unreadable, block.columns, left_out)
             except InputError as error:
                 if "boxes" not in error.choices:
                     raise
@@ -81,6 +102,8 @@ def import_features(
             progress.update(shard.stop - shard.start)
     made = {"arrays": plan["arrays"][:ARRAYS_DIGITS]} if made_by is None else {"made_by": made_by}
     named = {name.removesuffix("_sha256"): digest[:8] for name, digest in columns.digests().items()}
+    if min_score is not None:
+        named["min_score"] = f"{min_score:g}"
     return writer.publish(signature("import", images=len(source.keys), normalise=normalise, **made, **named))
 
 

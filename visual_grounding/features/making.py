@@ -10,7 +10,16 @@ from ..errors import InputError
 from ..storage.signature import made_alike, making
 from .store import FeatureStore
 
-_FLAGS = ("backbone", "pool", "grid", "normalise", "made_by")  # that a signature says as they are typed
+_FLAGS = (
+    "backbone",
+    "detector",
+    "region_source",
+    "pool",
+    "grid",
+    "regions",
+    "normalise",
+    "made_by",
+)  # that a signature says as they are typed
 
 
 def says_what_made(signed: str) -> bool:

@@ -1,100 +1,43 @@
-"""Tables of boxes: tab-separated lines under a header, one region a line."""
+"""Boxes of a collection's images, from a table, or from annotations as they were published."""
 
-import math
+import hashlib
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import InputError
 from ..storage.lines import iterate_lines
 from .array_files import sample_digest
+from .box_lines import KEYS, SIZE, BoxLine, read_box_lines
 from .columns import NO_LABEL, Columns
-from .framing import Box
+from .imports.annotations import entities_lines, genome_lines
+from .imports.image_keys import KeyFormat
 
-CORNERS = ("x1", "y1", "x2", "y2")
-SIZE = ("width", "height")
-KEYS = ("image", "key")  # either
 _NUMBERED = {"label": "labels", "attribute": "attributes"}  # column of the table -> of the store
-
-
-class BoxLine(NamedTuple):
-    """One line. `cells` by the header's names, `place` for a message."""
-
-    place: str
-    cells: dict[str, str]
-    box: Box
-
-    def number(self, name: str) -> float:
-        """A cell that holds a number.
-
-        Raises:
-            InputError: it doesn't.
-        """
-        return _number(self.cells[name], name, self.place)
-
-
-def read_box_lines(path: str | Path, wanted: Sequence[str], optional: Sequence[str] = ()) -> Iterator[BoxLine]:
-    """Lines of a table with a header that names at least `wanted`, x1, y1, x2 and y2, in any order.
-
-    Args:
-        optional: named in the message beside them.
-
-    Raises:
-        InputError: a column is missing or there twice, a line has other columns, a number is none, a box is empty, or
-            there is no line at all.
-    """
-    lines = iterate_lines(path)
-    header = next(lines, "")
-    names = header.split("\t") if header else []
-    wanted = [*wanted[:1], *CORNERS, *wanted[1:]]
-    missing = [name for name in wanted if name not in names]
-    if missing or len(set(names)) < len(names):
-        what = f"{', '.join(missing)} is missing" if missing else f"has a column twice: {', '.join(names)}"
-        raise InputError(
-            f"{path} should begin with the columns {', '.join(wanted)} (and maybe {', '.join(optional)}), separated by "
-            f"tabs, but {what}."
-        )
-    number = 1
-    for number, line in enumerate(lines, 2):
-        cells, place = line.split("\t"), f"{path}:{number}"
-        if len(cells) != len(names):
-            raise InputError(f"{place} should have {len(names)} columns, as its header, but has {len(cells)}.")
-        values = dict(zip(names, cells))
-        box = Box(*(_number(values[name], name, place) for name in CORNERS))
-        if not (box.x0 < box.x1 and box.y0 < box.y1):
-            raise InputError(f"{place} should have a box with x1 < x2 and y1 < y2, but has {tuple(box)}.")
-        yield BoxLine(place, values, box)
-    if number == 1:
-        raise InputError(f"{path} should hold boxes, but has only a header.")
-
-
-def _number(text: str, name: str, place: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"{place}: {name} should be a number, but is {text!r}.")
-    return value
+PHRASE = "phrase"  # what Flickr30k Entities' tables call a label
 
 
 class RegionTable:
     """Boxes of a collection's images in the order of the table's lines, with labels, attributes and scores.
 
-    The table has the columns image (or key), x1, y1, x2, y2, and maybe label, attribute, score, width and height: boxes
-    are in pixels where a picture's width and height are given, else in 0..1. Kept in memory, about 30 bytes a line.
+    The table has the columns image (or key), x1, y1, x2, y2, and maybe label (or phrase), attribute, score, width and
+    height: boxes are in pixels where a picture's width and height are given, else in 0..1. Kept in memory, about 30
+    bytes a line. Or it is Visual Genome's `objects.json`, or the folder of Flickr30k Entities.
 
     Args:
         path: the table.
         keys: of the images, in row order; lines of others are left out.
         label_names: what label may be, in the order of their numbers; None for all that there are, sorted.
         attribute_names: likewise.
+        key_format: how ids of Visual Genome become keys.
+        unknown_as_none: a label that isn't among the names is none, and counted, instead of an error.
 
     Attributes:
         columns: what the table says.
+        unknown: lines with a label or an attribute that isn't among the names.
+        lines: of the collection's images.
         counts: (I,) regions of each image.
         sizes: (I, 2) width and height; None where the table has no such columns.
         left_out: images of the table that aren't among `keys`.
@@ -111,20 +54,22 @@ class RegionTable:
         keys: Sequence[str],
         label_names: Sequence[str] | None = None,
         attribute_names: Sequence[str] | None = None,
+        key_format: KeyFormat | None = None,
+        unknown_as_none: bool = False,
     ) -> None:
         self.path = path
-        names = next(iterate_lines(path), "").split("\t")
-        key_name = next((name for name in KEYS if name in names), KEYS[0])
+        names, key_name, lines = _open(Path(path), key_format or KeyFormat())
+        label = PHRASE if PHRASE in names and "label" not in names else "label"
         if sum(name in names for name in SIZE) == 1:
             raise InputError(f"{path} should have both columns {' and '.join(SIZE)}, or neither, but has one of them.")
         self._numbers = {
-            "label": _Numbers("label", label_names) if "label" in names else None,
-            "attribute": _Numbers("attribute", attribute_names) if "attribute" in names else None,
+            "label": _Numbers("label", label_names, unknown_as_none) if label in names else None,
+            "attribute": _Numbers("attribute", attribute_names, unknown_as_none) if "attribute" in names else None,
         }
         self.sizes = np.zeros((len(keys), 2), np.float32) if SIZE[0] in names else None
         rows, boxes, scores = array("q"), array("f"), array("f")
         row_of, other = {key: row for row, key in enumerate(keys)}, set()
-        for line in read_box_lines(path, [key_name], [*_NUMBERED, "score", *SIZE]):
+        for line in lines:
             row = row_of.get(line.cells[key_name])
             if row is None:
                 other.add(line.cells[key_name])
@@ -133,7 +78,7 @@ class RegionTable:
             boxes.extend(line.box)
             for name, numbers in self._numbers.items():
                 if numbers is not None:
-                    numbers.add(line.cells[name], line.place)
+                    numbers.add(line.cells[label if name == "label" else name], line.place)
             if "score" in names:
                 scores.append(line.number("score"))
             if self.sizes is not None:
@@ -141,7 +86,8 @@ class RegionTable:
         if not rows:
             raise InputError(
                 f"{path} should have boxes of the collection's images, but none of its {len(other)} images is among "
-                f"the {len(keys)} keys. The first of these is {keys[0]!r}; one of the table's is {min(other)!r}."
+                f"the {len(keys)} keys. The first of these is {keys[0]!r}; one of the table's is "
+                f"{min(other, default='none')!r}."
             )
         order = np.argsort(np.frombuffer(rows, np.int64), kind="stable")
         self.counts = np.bincount(np.frombuffer(rows, np.int64), minlength=len(keys))
@@ -158,7 +104,18 @@ class RegionTable:
         self.columns = Columns(tuple(self._values), **listed)
         self.left_out = len(other)
         self.images = len(other) + int((self.counts > 0).sum())
-        self.digest = sample_digest(Path(path))
+        self.lines = len(rows)
+        self.unknown = sum(numbers.unknown for numbers in self._numbers.values() if numbers is not None)
+        self.digest = self._digest_of(Path(path))
+
+    def _digest_of(self, path: Path) -> str:
+        """Of the file; of a folder's files, of what was read from them."""
+        if path.is_file():
+            return sample_digest(path)
+        digest = hashlib.sha256(self.counts.tobytes())
+        for values in self._values.values():
+            digest.update(values.tobytes())
+        return digest.hexdigest()
 
     def _note_size(self, row: int, line: BoxLine) -> None:
         sizes = self.sizes
@@ -195,11 +152,24 @@ class RegionTable:
         return found
 
 
+def _open(path: Path, key_format: KeyFormat) -> tuple[list[str], str, Iterator[BoxLine]]:
+    """Names of the columns, that of the images' keys, and the lines."""
+    if path.is_dir():
+        return [*KEYS[:1], "label", *SIZE], KEYS[0], entities_lines(path)
+    if path.suffix == ".json":
+        return [*KEYS[:1], "label"], KEYS[0], genome_lines(path, key_format)
+    names = next(iterate_lines(path), "").split("\t")
+    key_name = next((name for name in KEYS if name in names), KEYS[0])
+    return names, key_name, read_box_lines(path, [key_name], [*_NUMBERED, "score", *SIZE])
+
+
 class _Numbers:
     """Names of one column -> numbers, in the order of the lines."""
 
-    def __init__(self, column: str, names: Sequence[str] | None) -> None:
+    def __init__(self, column: str, names: Sequence[str] | None, unknown_as_none: bool) -> None:
         self._column = column
+        self._unknown_as_none = unknown_as_none
+        self.unknown = 0
         self._given = names is not None
         self._names = {name: number for number, name in reversed([*enumerate(names or ())])}
         self._listed = list(names or ())
@@ -211,11 +181,16 @@ class _Numbers:
             self._numbers.append(NO_LABEL)
             return
         if name not in self._names:
+            if self._given and self._unknown_as_none:
+                self.unknown += 1
+                self._numbers.append(NO_LABEL)
+                return
             if self._given:
                 raise InputError(
                     f"{place}: {self._column} should be one of the {len(self._listed)} {self._column} names, such as "
                     f"{self._listed[0]!r}, or empty, but is {name!r}.",
                     f"{self._column}_names",
+                    "unknown_labels",
                 )
             self._names[name] = len(self._names)
         self._numbers.append(self._names[name])

@@ -15,6 +15,8 @@ from .columns import NO_COLUMNS, Columns, check_values, clear_absent
 from .store import FEATURE_STORE
 
 UNREADABLE = "unreadable.tsv"
+_LEFT_OUT = ("dropped", "weak", "surplus")
+_COUNTS = ("zero", "cleared", *_LEFT_OUT)  # of each shard, and of the store
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 
 
@@ -26,6 +28,9 @@ class StoreSummary(NamedTuple):
         zero: images that hold only zeros anyway.
         columns: what the store says of regions beside their features.
         cleared: regions with only zeros as features of which columns said something; that was left out.
+        dropped: boxes that a detector found and that had no area; they were left out.
+        weak: regions that were left out since their score was too low.
+        surplus: regions that were left out since their image had better ones.
     """
 
     images: int
@@ -35,6 +40,9 @@ class StoreSummary(NamedTuple):
     zero: int
     columns: tuple[str, ...] = ()
     cleared: int = 0
+    dropped: int = 0
+    weak: int = 0
+    surplus: int = 0
 
     def describe(self, out: str | Path) -> str:
         """One or two sentences for whoever ran the command."""
@@ -50,6 +58,13 @@ class StoreSummary(NamedTuple):
             cleared = share(self.cleared, self.images * self.regions, "regions")
             said = f"what {', '.join(self.columns)} say of them was left out"
             text += f"\n{cleared} have only zeros as features, so they are absent; {said}."
+        for count, what in (
+            (self.dropped, "had no area inside of their picture, and were left out"),
+            (self.weak, "scored below the lowest score that was asked for, and were left out"),
+            (self.surplus, f"had {self.regions} better ones in their image, and were left out"),
+        ):
+            if count:
+                text += f"\n{count} region{'s' if count != 1 else ''} {what}."
         return text
 
 
@@ -121,6 +136,7 @@ class StoreWriter:
         features: np.ndarray,
         unreadable: dict[int, str],
         columns: Mapping[str, np.ndarray] | None = None,
+        left_out: Mapping[str, int] | None = None,
     ) -> None:
         """Check and write one shard.
 
@@ -128,6 +144,7 @@ class StoreWriter:
             features: (rows of the shard, R, F), any float type.
             unreadable: row in the store -> reason; their features become zero.
             columns: name -> (rows of the shard, R, ...), for each column that there is.
+            left_out: regions that aren't among these any more: "dropped", "weak" or "surplus", as in `StoreSummary`.
 
         Raises:
             InputError: a feature is NaN, infinite or too large for float16; other columns than promised; as
@@ -140,7 +157,7 @@ class StoreWriter:
         present = narrow.any(axis=2)  # (rows, R)
         zero = int((~present.any(axis=1)).sum()) - len(unreadable)
         listed = [[row, reason] for row, reason in sorted(unreadable.items())]
-        notes: dict[str, Any] = {"unreadable": listed, "zero": zero}
+        notes: dict[str, Any] = {"unreadable": listed, "zero": zero, **(left_out or {})}
         columns = columns or {}
         if set(columns) != set(self.columns.present):
             promised, given = (", ".join(names) or "none" for names in (self.columns.present, columns))
@@ -175,14 +192,14 @@ class StoreWriter:
             raise InputError(
                 f"All {images} images are unreadable; the first is {key} ({reason}). Is this the right place?"
             )
-        zero, cleared = (sum(note.get(name, 0) for note in notes) for name in ("zero", "cleared"))
+        zero, cleared, *left_out = (sum(note.get(name, 0) for note in notes) for name in _COUNTS)
         self._refuse_cleared(cleared)
         self._artefact.add_lines("keys.txt", self.keys)
         if unreadable:
             self._artefact.add_lines(UNREADABLE, (f"{key}\t{reason}" for key, reason in unreadable))
         for name, lines in self.columns.files().items():
             self._artefact.add_lines(name, lines)
-        summary = StoreSummary(images, *self.shape, len(unreadable), zero, self.columns.present, cleared)
+        summary = StoreSummary(images, *self.shape, len(unreadable), zero, self.columns.present, cleared, *left_out)
         self._artefact.publish(store_meta(summary, self._keys_sha256, signature, self.columns))
         return summary
 
@@ -190,8 +207,8 @@ class StoreWriter:
         """Of a store that is there already."""
         fields: dict[str, type] = {"cleared": int} if self.columns.present else {}
         meta = read_meta(self._artefact.out, FEATURE_STORE, unreadable=int, zero=int, **fields)
-        columns, cleared = self.columns.present, meta.get("cleared", 0)
-        return StoreSummary(len(self.keys), *self.shape, meta["unreadable"], meta["zero"], columns, cleared)
+        zero, *others = (meta.get(name, 0) for name in _COUNTS)
+        return StoreSummary(len(self.keys), *self.shape, meta["unreadable"], zero, self.columns.present, *others)
 
     def _listed(self) -> list[tuple[str, str]]:
         path = self._artefact.out / UNREADABLE
@@ -232,6 +249,9 @@ def store_meta(
     counts = summary._asdict()
     if not columns.present:  # stores without columns have the bytes that they had before there were any
         del counts["columns"], counts["cleared"]
+    for name in _LEFT_OUT:
+        if not counts[name]:
+            del counts[name]
     return {**counts, **columns.described(), "keys_sha256": keys_sha256, "signature": signature}
 
 

@@ -8,6 +8,7 @@ from . import (
     text_only_transformer,
     visual_aware_transformer,
     visual_semantic_embedding,
+    vtlm,
 )
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "text_only_transformer",
     "visual_aware_transformer",
     "visual_semantic_embedding",
+    "vtlm",
 ]

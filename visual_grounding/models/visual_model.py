@@ -70,13 +70,13 @@ def check_checkpoint_fits(model: nn.Module, state: Mapping[str, Tensor], *_: Any
     )
 
 
-def take_feature_size(args: Namespace, task: Any, twin: str) -> None:
+def take_feature_size(args: Namespace, task: Any, twin: Optional[str]) -> None:
     """Set `args.visual_feature_size` to F of the task's store, if it isn't known yet; it goes into the checkpoint.
 
     Args:
         args: the model's flags.
         task: its `image_feature_size` is F, 0 without a store.
-        twin: the architecture that does without images, for the message.
+        twin: the architecture that does without images, for the message; None where the model itself does.
 
     Raises:
         InputError: no store and no size, or two sizes that differ.
@@ -84,6 +84,9 @@ def take_feature_size(args: Namespace, task: Any, twin: str) -> None:
     stored = getattr(task, "image_feature_size", 0)
     named = f"--arch {args.arch}" if getattr(args, "arch", None) else "the model"  # hydra gives it another way
     wanted = getattr(args, "visual_feature_size", None) or stored
+    if not wanted and twin is None:
+        args.visual_feature_size = 0
+        return
     if not wanted:
         raise InputError(
             f"{named} needs images: give --image-features and --image-ids to a task of this package, such "

@@ -34,6 +34,8 @@ class GroundedTranslationTask(TranslationTask):
 
     Attributes:
         image_feature_size: F of the feature store, 0 without one; a model may ask for it.
+        built_model: the class of the model that was built last, None before.
+        looks_apart: the sizes of its decoder, where that can look at text and regions apart: a criterion may ask.
 
     Raises:
         InputError: only one of `--image-features` and `--image-ids`, or the two don't belong together; the training set
@@ -53,9 +55,12 @@ class GroundedTranslationTask(TranslationTask):
         folder = utils.split_paths(cfg.data)[0]
         for side, language, known in (("source", cfg.source_lang, src_dict), ("target", cfg.target_lang, tgt_dict)):
             self.images.remember_words(side, os.path.join(folder, f"dict.{language}.txt"), known.symbols)
+        self.images.write_tags(os.path.join(folder, f"dict.{cfg.source_lang}.txt"), src_dict.symbols)
         if not words:
             self.images.check_tables()
         self.image_store = self.images.store
+        self.built_model: Optional[type] = None
+        self.looks_apart: Any = None
         self.interactive: Optional[InteractiveImages] = None
         if words:
             follows = bool(cfg.retriever)
@@ -74,6 +79,7 @@ class GroundedTranslationTask(TranslationTask):
         """
         model = super().build_model(cfg, from_checkpoint)
         self.images.check_model(model)
+        self.built_model, self.looks_apart = type(model), getattr(model, "looks_apart", None)
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
@@ -121,7 +127,7 @@ class GroundedTranslationTask(TranslationTask):
         dataset = super().build_dataset_for_inference(src_tokens, src_lengths, constraints)
         if self.interactive is not None:
             self.interactive.follow(self.images.trained_with)
-            return self.interactive.add(dataset, src_tokens, self.source_dictionary)
+            return self.interactive.add(dataset, src_tokens, self.source_dictionary, self.images.tags)
         self.images.warn_once(
             "sentences given to fairseq-interactive have no images; they are translated from text alone. "
             "Images are found with --retriever, --image-index and --image-features, or --image-finder."

@@ -96,7 +96,7 @@ def load_extension_backbone(name: str, weights: str | None, image_size: int | No
     made = make(weights=weights, image_size=image_size, seed=seed)
     if not isinstance(made, Backbone):
         return made
-    for network in (made.network, made.own):
+    for network in (made.network, made.own, made.classifier):
         if network is not None:
             network.eval()
     return replace(made, name=name)

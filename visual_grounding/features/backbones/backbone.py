@@ -26,6 +26,9 @@ class Backbone:
         preprocessing: what it expects.
         weights: which, for the signature and to compare networks: "none" or a digest, so that others have another.
         own: (B, 3, H, W) -> (B, E), the network's own pooling and projection; None where it has none but the mean.
+        classifier: (B, 3, H, W) -> (B, E) before its last layer, and (B, classes) after it, before any softmax; None
+            for a network without classes.
+        class_names: of its classes, where the library knows them.
     """
 
     name: str
@@ -33,3 +36,5 @@ class Backbone:
     preprocessing: PicturePreprocessing
     weights: str
     own: nn.Module | None = None
+    classifier: nn.Module | None = None
+    class_names: tuple[str, ...] = ()

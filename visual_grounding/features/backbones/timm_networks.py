@@ -65,9 +65,11 @@ def load_timm(full_name: str, weights: str | None, image_size: int | None, seed:
                 preprocessing,
                 f"random-{seed}",
                 Scaled(own, preprocessing.shape).eval(),
+                _classifier(model),
+                class_names(model),
             )
     label = f"sha256-{sha256_of_file(file)}" if file else str(model.pretrained_cfg.get("tag") or "default")
-    return Backbone(full_name, network.eval(), preprocessing, label, own.eval())
+    return Backbone(full_name, network.eval(), preprocessing, label, own.eval(), _classifier(model), class_names(model))
 
 
 def preprocessing_of(data: dict[str, Any]) -> LibraryPreprocessing:
@@ -162,6 +164,41 @@ class _Own(nn.Module):
         """
         features = self.model.forward_features(images)
         return self.model.forward_head(features, pre_logits=True).flatten(1)
+
+
+class _Classifier(nn.Module):
+    """The whole network, and what it pools before its last layer.
+
+    Shapes:
+        images: (B, 3, H, W)
+        returns: (B, E), (B, classes)
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model: Any = model
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Pool and classify.
+
+        Shapes:
+            images: (B, 3, H, W)
+            returns: (B, E), (B, classes)
+        """
+        features = self.model.forward_features(images)
+        return self.model.forward_head(features, pre_logits=True).flatten(1), self.model.forward_head(features)
+
+
+def _classifier(model: Any) -> nn.Module | None:
+    return _Classifier(model).eval() if getattr(model, "num_classes", 0) else None
+
+
+def class_names(model: Any) -> tuple[str, ...]:
+    """What timm calls a network's classes; nothing where it doesn't know them."""
+    import timm
+
+    subset = timm.data.infer_imagenet_subset(model)
+    return tuple(timm.data.ImageNetInfo(subset).label_descriptions()) if subset else ()
 
 
 def _checked_name(full_name: str, weights: str | None) -> str:

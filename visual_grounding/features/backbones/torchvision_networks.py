@@ -44,13 +44,38 @@ def load_torchvision(name: str, weights: str | None, image_size: int | None, see
         load_strictly(model, read_weights(path), path, name)
         label = f"sha256-{sha256_of_file(path)}"
     else:
-        origin = _named_weights(name, known, weights)
-        load_strictly(model, _download(origin, name), origin.url, name)
+        origin = named_weights(name, known, weights)
+        load_strictly(model, download(origin, name), origin.url, name)
         label = origin.name
     preprocessing = preprocessing_of(origin)
     if image_size is not None:
         preprocessing = preprocessing.with_crop(image_size)
-    return Backbone(name, trunk.eval(), preprocessing, label)
+    classifier = _Classifier(trunk, model).eval()
+    return Backbone(name, trunk.eval(), preprocessing, label, None, classifier, tuple(origin.meta["categories"]))
+
+
+class _Classifier(nn.Module):
+    """The whole network, and what it pools before its last layer.
+
+    Shapes:
+        images: (B, 3, H, W)
+        returns: (B, E), (B, classes)
+    """
+
+    def __init__(self, trunk: nn.Module, model: Any) -> None:
+        super().__init__()
+        self.trunk, self.pool = trunk, model.avgpool
+        self.head = model.fc if hasattr(model, "fc") else model.classifier
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Pool and classify.
+
+        Shapes:
+            images: (B, 3, H, W)
+            returns: (B, E), (B, classes)
+        """
+        pooled = self.pool(self.trunk(images)).flatten(1)
+        return pooled, self.head(pooled)
 
 
 def without_head(model: nn.Module) -> nn.Module:
@@ -71,7 +96,15 @@ def preprocessing_of(weights: Any) -> Preprocessing:
     )
 
 
-def _named_weights(name: str, known: Any, weights: str | None) -> Any:
+def named_weights(name: str, known: Any, weights: str | None) -> Any:
+    """Weights of a network by their name, None for the default.
+
+    Args:
+        known: the enumeration of the network's weights.
+
+    Raises:
+        InputError: there are none of this name.
+    """
     if weights is None:
         return known.DEFAULT
     try:
@@ -83,7 +116,12 @@ def _named_weights(name: str, known: Any, weights: str | None) -> Any:
         ) from None
 
 
-def _download(origin: Any, name: str) -> dict[str, torch.Tensor]:
+def download(origin: Any, name: str) -> dict[str, torch.Tensor]:
+    """The state_dict of weights that torchvision knows, through its cache.
+
+    Raises:
+        InputError: they can't be had.
+    """
     try:
         return origin.get_state_dict(progress=True, check_hash=True)
     except Exception as error:  # no network, no such host, a hash that differs, a full disk: always the same way out

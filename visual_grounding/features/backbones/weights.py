@@ -27,13 +27,8 @@ class Scaled(nn.Module):
     def __init__(self, network: nn.Module, shape: tuple[int, int] = (128, 128)) -> None:
         super().__init__()
         self.network = network.eval()
-        noise = [
-            interpolate(torch.randn(2, 3, side, side), shape, mode="bilinear") for side in (1, 2, 4, 8, 16, 32, 64)
-        ]
         with torch.no_grad():
-            exponent = network(torch.stack(noise).mean(dim=0)).double().square().mean().log2().div(-2).round()
-        # A power of two: the order of a sum, different with more threads, can't show.
-        self.scale = 2.0 ** float(exponent)
+            self.scale = scale_of(network(photo_like_noise(shape)))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Run the network and scale what comes out.
@@ -43,3 +38,24 @@ class Scaled(nn.Module):
             returns: (B, …)
         """
         return self.network(images) * self.scale
+
+
+def photo_like_noise(shape: tuple[int, int]) -> torch.Tensor:
+    """Noise of every coarseness.
+
+    Shapes:
+        returns: (2, 3, H, W)
+    """
+    sides = (1, 2, 4, 8, 16, 32, 64)
+    noise = [interpolate(torch.randn(2, 3, side, side), shape, mode="bilinear") for side in sides]
+    return torch.stack(noise).mean(dim=0)
+
+
+def scale_of(features: torch.Tensor) -> float:
+    """What brings features to a mean square of about 1.
+
+    Shapes:
+        features: any
+    """
+    # A power of two: the order of a sum, different with more threads, can't show.
+    return 2.0 ** float(features.double().square().mean().log2().div(-2).round())

@@ -1,0 +1,52 @@
+"""Boxes are drawn where they are, in the colour of their label, the first on top."""
+
+import numpy as np
+from PIL import Image
+
+from visual_grounding.analysis.drawn_regions import Region, colour_of, draw_regions
+from visual_grounding.features.framing import Box
+
+
+def pixels(regions: list[Region], size: tuple[int, int] = (100, 50)) -> np.ndarray:
+    """(h, w, 3) of a grey picture with these regions, its long side 200."""
+    return np.asarray(draw_regions(Image.new("RGB", size, (90, 90, 90)), regions, side=200))
+
+
+def has(found: np.ndarray, colour: tuple[int, int, int]) -> np.ndarray:
+    return (found == np.array(colour)).all(axis=-1)
+
+
+def test_box_is_drawn_where_it_is_and_nothing_beyond() -> None:
+    """x 0.5..0.9 of 200, y 0.4..1 of 100 pixels."""
+    found = pixels([Region(Box(0.5, 0.4, 0.9, 1.0), 2, "dog", 0.75)])
+    assert found.shape == (100, 200, 3)
+    ys, xs = np.nonzero((found != 90).any(axis=-1))
+    assert (xs.min(), xs.max(), ys.min(), ys.max()) == (100, 179, 40, 99)
+    drawn = has(found, colour_of(2))
+    assert drawn[70, 101] and drawn[70, 178] and drawn[98, 140]  # left, right and lower edge
+    assert not has(found, colour_of(2))[60:95, 110:170].any()  # the inside stays seen
+    assert has(found, (0, 0, 0))[40:60, 100:170].any()  # letters
+
+
+def test_labels_have_colours_of_their_own_and_none_is_white() -> None:
+    assert len({colour_of(label) for label in range(60)}) == 60
+    assert colour_of(-1) == (255, 255, 255) and colour_of(7) == colour_of(7)
+
+
+def test_first_region_is_on_top() -> None:
+    same = Box(0.1, 0.1, 0.9, 0.9)
+    first, second = Region(same, 1), Region(same, 2)
+    found = pixels([first, second])
+    assert has(found, colour_of(1)).any() and not has(found, colour_of(2))[80:].any()
+
+
+def test_text_stays_inside_the_picture_and_boxes_without_size_are_drawn() -> None:
+    corner = [Region(Box(1, 1, 1, 1), 0, "a long name of something in the corner", 0.5)]
+    assert has(pixels(corner), (0, 0, 0)).any()
+    assert pixels(corner, (1, 500)).shape == (200, 1, 3)
+    assert pixels([]).max() == pixels([]).min() == 90
+
+
+def test_text_says_what_is_known() -> None:
+    box = Box(0, 0, 1, 1)
+    assert [Region(box).text, Region(box, 1, "dog").text, Region(box, score=1.0).text] == ["", "dog", "1.00"]

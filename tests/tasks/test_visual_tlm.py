@@ -1,0 +1,237 @@
+"""The task of pre-training: pairs of languages, their images, masks; and what it refuses."""
+
+import shutil
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import write_image_ids, write_store
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from small_pairs import KINDS
+from small_streams import SIZES
+
+from visual_grounding import InputError
+from visual_grounding.data.word_masking import MASK
+from visual_grounding.features.store import FeatureStore
+from visual_grounding.retrieval.finder import write_image_ids as write_found_ids
+from visual_grounding.retrieval.image_ids import ImageIds
+from visual_grounding.retrieval.paired import PairedFinder
+from visual_grounding.tasks.visual_tlm import VisualTLMConfig, VisualTLMTask
+
+
+def make_task(folder: Path, images: bool = True, **flags: object) -> VisualTLMTask:
+    places = {"image_features": str(folder / "store"), "image_ids": str(folder / "ids")} if images else {}
+    values = {"data": str(folder / "bin"), "lang_pairs": "en-de,en-fr", "train_subset": "train", "seed": 1,
+              "num_workers": 0, "save_dir": "nowhere", "restore_file": "checkpoint_last.pt", "checkpoint_suffix": "",
+              "continue_once": None, "finetune_from_model": None, **places, **flags}  # fmt: skip
+    return VisualTLMTask.setup_task(VisualTLMConfig(**values))
+
+
+@pytest.fixture
+def copied(tiny_pairs, tmp_path) -> Path:
+    """The same world, to be changed."""
+    for name in ("bin", "ids", "text"):
+        shutil.copytree(tiny_pairs / name, tmp_path / name)
+    (tmp_path / "store").symlink_to(tiny_pairs / "store")
+    return tmp_path
+
+
+def whole_batch(task: VisualTLMTask, split: str, epoch: int = 1) -> dict:
+    dataset = task.dataset(split)
+    dataset.set_epoch(epoch)
+    return dataset.collater([dataset[index] for index in range(len(dataset))])
+
+
+def originals(task: VisualTLMTask, batch: dict) -> list[str]:
+    """Streams as they were before they were masked."""
+    pad = task.dictionary.pad()
+    tokens = torch.where(batch["word_targets"] != pad, batch["word_targets"], batch["net_input"]["tokens"])
+    return [task.dictionary.string(row[row != pad]) for row in tokens]
+
+
+@pytest.mark.parametrize("lang_pairs", ["en-de,en-fr", "en-fr", "fr-en", "en-fr,de-en"])
+def test_streams_hold_the_sentences_and_images_of_every_pair(tiny_pairs, lang_pairs, tmp_path):
+    pairs = [pair.split("-") for pair in lang_pairs.split(",")]
+    for source, target in pairs:  # a table for each pair; of one pair as in translation
+        for name in (f"valid.{source}-{target}", "valid"):
+            if not (tmp_path / "ids" / name).exists():
+                shutil.copytree(tiny_pairs / "ids/valid", tmp_path / "ids" / name)
+    task = make_task(tiny_pairs, lang_pairs=lang_pairs, image_ids=str(tmp_path / "ids"))
+    task.load_dataset("valid")
+    batch, expected = whole_batch(task, "valid"), []
+    for source, target in pairs:
+        sides = [(tiny_pairs / f"text/valid.{each}").read_text().splitlines() for each in (source, target)]
+        expected += [f"{first}{second}" for first, second in zip(*sides)]
+    assert [line.replace(" ", "") for line in originals(task, batch)] == [line.replace(" ", "") for line in expected]
+    assert task.stream_languages == sorted({language for pair in pairs for language in pair})
+    numbers = batch["net_input"]["languages"]
+    found = [(task.stream_languages[row[0]], task.stream_languages[row[3]]) for row in numbers.tolist()]
+    assert {first for first, _ in found} == {source for source, _ in pairs}
+    features = FeatureStore(tiny_pairs / "store").features
+    rows = np.tile(ImageIds(tiny_pairs / "ids/valid").ids, (len(pairs), 1))
+    np.testing.assert_array_equal(batch["net_input"]["visual"]["features"].numpy(), features[rows])
+
+
+def test_pair_is_that_of_the_data_where_none_is_named(tiny_pairs, tmp_path):
+    for path in (tiny_pairs / "bin").glob("*fr*"):
+        assert path.is_file()
+    shutil.copytree(tiny_pairs / "bin", tmp_path / "bin", ignore=shutil.ignore_patterns("*en-fr*"))
+    assert make_task(tmp_path, images=False, lang_pairs=None).pairs == [("en", "de")]
+
+
+def test_masks_change_in_training_and_stay_in_validation(tiny_pairs):
+    task = make_task(tiny_pairs)
+    for split, changes in (("train", True), ("valid", False)):
+        task.load_dataset(split)
+        first, second = whole_batch(task, split), whole_batch(task, split, epoch=2)
+        for name in ("word_targets", "label_targets"):
+            assert torch.equal(first[name], second[name]) != changes, (split, name)
+        assert task.dataset(split).can_reuse_epoch_itr_across_epochs != changes
+    again = make_task(tiny_pairs, seed=7)
+    again.load_dataset("valid")
+    assert torch.equal(first["word_targets"], whole_batch(again, "valid")["word_targets"])
+    mask = task.dictionary.index(MASK)
+    chosen = first["word_targets"] != task.dictionary.pad()
+    assert ((first["net_input"]["tokens"] == mask) == chosen).all() and chosen.any()
+    assert torch.equal(first["net_input"]["visual"]["masked"], first["label_targets"] >= 0)
+
+
+def test_regions_stay_as_they_are_where_none_is_to_be_masked(tiny_pairs):
+    task = make_task(tiny_pairs, visual_unmasked=True, mask_prob=0.5)
+    task.load_dataset("train")
+    batch = whole_batch(task, "train")
+    assert (batch["label_targets"] >= 0).any() and not batch["net_input"]["visual"]["masked"].any()
+
+
+def test_mask_is_added_where_the_dictionary_lacks_it_and_found_where_it_has_it(copied):
+    lacking = make_task(copied, images=False)
+    for path in (copied / "bin").glob("dict.*"):
+        path.write_text(f"{path.read_text()}{MASK} 1\n")
+    having = make_task(copied, images=False)
+    assert lacking.dictionary.index(MASK) == having.dictionary.index(MASK) == len(having.dictionary) - 1
+    assert lacking.state_dict() != having.state_dict()  # by the words of the data: the added one isn't among them
+
+
+def test_training_set_of_several_parts_has_a_table_for_each(copied):
+    for pair in ("en-de", "en-fr"):
+        for path in (copied / "bin").glob(f"valid.{pair}.*"):
+            shutil.copy(path, path.with_name(path.name.replace("valid", "train1")))
+        shutil.copytree(copied / "ids/valid", copied / f"ids/train1.{pair}")
+    task = make_task(copied)
+    task.load_dataset("train", combine=True)
+    assert len(task.dataset("train")) == 2 * (48 + 12)
+    shutil.rmtree(copied / "ids/train1.en-fr")
+    with pytest.raises(InputError, match=r"ids/train1\.en-fr should hold image ids"):
+        make_task(copied).load_dataset("train", combine=True)
+
+
+def test_text_alone_has_no_images_in_its_batches(tiny_pairs):
+    task = make_task(tiny_pairs, images=False)
+    task.load_dataset("train")
+    batch = whole_batch(task, "train")
+    assert sorted(batch["net_input"]) == ["languages", "positions", "tokens"] and "label_targets" not in batch
+    assert (task.image_feature_size, task.image_labels) == (0, 0)
+
+
+def test_images_found_for_another_text_are_noticed(copied, caplog):
+    store = FeatureStore(copied / "store")
+    lines = ["nothing like it at all"] * 12
+    shutil.rmtree(copied / "ids/valid.en-fr")
+    write_found_ids(PairedFinder(store), [store.key(0)] * 12, copied / "ids/valid.en-fr", text=lines)
+    make_task(copied).load_dataset("valid")
+    assert "found for another text than valid.en-fr, of as many lines" in caplog.text
+
+
+def test_table_of_another_number_of_sentences_is_refused_by_its_pair(copied):
+    shutil.rmtree(copied / "ids/valid.en-fr")
+    write_image_ids(copied / "ids/valid.en-fr", np.zeros((13, 1)), FeatureStore(copied / "store").keys_sha256)
+    with pytest.raises(
+        InputError, match=r"valid\.en-fr has 12 sentences, but image ids in .*valid\.en-fr have 13 rows"
+    ):
+        make_task(copied).load_dataset("valid")
+
+
+@pytest.mark.parametrize("lacking", ["boxes", "labels"])
+def test_store_without_boxes_or_labels_is_refused_by_name(tiny_pairs, tmp_path, lacking):
+    columns = {"boxes": np.zeros((24, 3, 4), np.float32), "labels": np.zeros((24, 3), np.int32)}
+    del columns[lacking]
+    store = write_store(tmp_path / "store", np.ones((24, 3, 6)), columns=columns)
+    with pytest.raises(InputError, match=f"{lacking} of regions are needed for visual translation language modelling"):
+        make_task(tiny_pairs, image_features=str(store))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"lang_pairs": "en-de,en"}, r"pairs of two languages.* but is 'en-de,en': 'en'"),
+        ({"lang_pairs": "en-en"}, r"pairs of two languages.* but is 'en-en'"),
+        ({"lang_pairs": "en-de,en-de"}, r"each once.* but is 'en-de,en-de': 'en-de'"),
+        ({"lang_pairs": "en-it"}, r"bin/dict.it.txt is missing: the languages of the stream should share a dictionary"),
+        ({"lang_pairs": None, "data": "nowhere"}, "nowhere should hold binarised pairs.* but holds none"),
+        ({"data": None}, "needs a folder of binarised pairs"),
+        ({"mask_prob": 0.0}, "--mask-prob should be more than 0 and at most 1, but is 0.0"),
+        ({"image_ids": None}, "--image-features and --image-ids belong together, but --image-ids isn't given"),
+    ],
+)
+def test_task_refuses_flags_that_make_no_sense(tiny_pairs, flags, message):
+    with pytest.raises(InputError, match=message):
+        make_task(tiny_pairs, **flags)
+
+
+def test_task_refuses_dictionaries_that_differ(copied):
+    path = copied / "bin/dict.fr.txt"
+    lines = path.read_text().splitlines(True)
+    path.write_text("".join([*lines[1:2], lines[0], *lines[2:]]))
+    first, second = (line.split()[0] for line in lines[:2])
+    said = f"dict.de.txt and .*dict.fr.txt differ: number 4 is '{first}' in one and '{second}' in the other"
+    with pytest.raises(InputError, match=said):
+        make_task(copied)
+    path.write_text("".join(lines[:-1]))
+    with pytest.raises(InputError, match=r"number 15 is '.*' in one and '<unk>' in the other"):
+        make_task(copied)
+
+
+def test_task_names_the_split_or_the_side_that_is_not_there(copied):
+    with pytest.raises(InputError, match=r"hold binarised text of the split 'dev'.*none for en-de"):
+        make_task(copied).load_dataset("dev")
+    for path in (copied / "bin").glob("valid.en-fr.fr.*"):
+        path.unlink()
+    with pytest.raises(InputError, match=r"both sides of valid.en-fr, .* but there is no fr"):
+        make_task(copied).load_dataset("valid")
+
+
+def test_checkpoint_of_other_words_or_labels_is_refused(copied):
+    state = make_task(copied).state_dict()
+    make_task(copied).load_state_dict(state)
+    (copied / "store").unlink()
+    columns = {"boxes": np.zeros((24, 3, 4), np.float32), "labels": np.zeros((24, 3), np.int32)}
+    write_store(copied / "store", np.ones((24, 3, 6)), columns=columns, label_names=[*KINDS, "sky"])
+    with pytest.raises(InputError, match=r"label_names.txt should have the words that the checkpoint was trained with"):
+        make_task(copied).load_state_dict(state)
+    for path in (copied / "bin").glob("dict.*"):
+        path.write_text("".join(sorted(path.read_text().splitlines(True))))
+    with pytest.raises(InputError, match=r"dict.de.txt should have the words that the checkpoint was trained with"):
+        make_task(copied, images=False).load_state_dict(state)
+
+
+def test_tags_of_images_are_refused_since_labels_are_no_input(tiny_pairs):
+    task = make_task(tiny_pairs, image_tags="words")
+    args = Namespace(arch="vtlm_tiny", _name="vtlm_tiny", **SIZES)
+    ARCH_CONFIG_REGISTRY["vtlm_tiny"](args)
+    with pytest.raises(InputError, match=r"--image-tags is for a model that reads tags.* but VTLMModel doesn't"):
+        task.build_model(args)
+
+
+def test_longer_sentences_than_the_model_has_positions_are_left_out_by_name(tiny_pairs):
+    task = make_task(tiny_pairs)
+    task.load_dataset("train")
+    args = Namespace(arch="vtlm_tiny", _name="vtlm_tiny", max_source_positions=6, **SIZES)
+    ARCH_CONFIG_REGISTRY["vtlm_tiny"](args)
+    model = task.build_model(args)
+    dataset = task.dataset("train")
+    kept, left_out = dataset.filter_indices_by_size(dataset.ordered_indices(), model.max_positions())
+    words = [len(line.split()) for line in (tiny_pairs / "text/train.en").read_text().splitlines()]
+    assert len(left_out) == 2 * sum(count + 2 > 6 for count in words) > 0
+    assert len(kept) + len(left_out) == 2 * 48

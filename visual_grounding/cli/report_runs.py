@@ -1,0 +1,171 @@
+"""Several runs, one a seed, in one table: mean, spread and median, each seed's difference to its twin, and one test.
+
+    visual-grounding report runs seed1 seed2 seed3 --out table
+
+A run's folder has in it, at any depth, folders that `evaluate` (or `evaluate contrastive`) wrote; those at the same
+place in each run are seeds of the same system. Runs of other test sets, or scored in another way, are refused. The test
+is over seeds and sentences, two-sided, and `p, Holm` is corrected for the number of rows of a metric: choose those that
+you make a claim of with --only before you look. docs/evaluation.md says how.
+
+DIR/runs.txt, runs.md, runs.tex and runs.json have the same numbers.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..analysis.runs import OverSeeds, Row
+
+_FORMATS = {"runs.txt": "simple", "runs.md": "pipe", "runs.tex": "latex_booktabs"}  # of tabulate
+_LAST = "runs.json"
+_NONE = "–"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The runs, and what to show of them."""
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of one run, with what evaluate wrote")
+    parser.add_argument("--metric", nargs="+", default=[], metavar="NAME", help="metrics (default: all that all have)")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="PATTERN", help="evaluations, such as 'masked.*' (default: all)"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the tables")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Read all runs, test, print the table, write it in four formats.
+
+    Raises:
+        InputError: runs that can't be compared, or an output that can't be written.
+    """
+    from ..analysis.runs import doubts, read_runs, tabulate_runs
+    from ..storage.artefact import json_text
+    from ..storage.file_set import write_file_set
+
+    evaluations = read_runs(args.runs, args.only)
+    rows = tabulate_runs(args.runs, evaluations, args.metric)
+    for warning in doubts(rows, evaluations):
+        print(f"warning: {warning}", file=sys.stderr)
+    content = json_text(_as_json(args, rows))
+    texts = {name: _text(rows, form) for name, form in _FORMATS.items()} | {_LAST: content}
+    write_file_set(args.out, {name: _writer(text) for name, text in texts.items()}, _LAST)
+    print(texts["runs.txt"], end="")
+
+
+def _writer(text: str) -> Any:
+    return lambda path: path.write_text(text, encoding="utf-8")
+
+
+def _as_json(args: argparse.Namespace, rows: Sequence["Row"]) -> dict[str, Any]:
+    """Everything, for programs; fractions stay fractions."""
+    from .._version import __version__
+
+    described = []
+    for row in rows:
+        entry = row._asdict()
+        for name in ("hypothesis", "twin", "test"):
+            entry[name] = entry[name] and entry[name]._asdict()
+        if row.test and row.test.degrees_of_freedom == float("inf"):  # JSON has no word for it
+            entry["test"]["degrees_of_freedom"] = None
+        described.append(entry)
+    return {
+        "runs": [str(path) for path in args.runs],
+        "only": args.only,
+        "rows": described,
+        "test": "t-test over seeds and sentences, two-sided; p_holm is corrected for the rows of a metric",
+        "versions": {"visual_grounding": __version__},
+    }
+
+
+def _text(rows: Sequence["Row"], form: str) -> str:
+    """Two tables for each metric: over the seeds, and seed by seed."""
+    parts = []
+    for metric in dict.fromkeys(row.metric for row in rows):
+        of_metric = [row for row in rows if row.metric == metric]
+        parts += [_heading(of_metric, form), _aligned(_over_seeds(of_metric), form)]
+        parts += [_aligned(table, form) for table in _seed_by_seed(of_metric)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _heading(rows: Sequence["Row"], form: str) -> str:
+    """What the tables below it show."""
+    unit = ", %" if rows[0].percent and "%" not in rows[0].label else ""
+    seeds = sorted({len(row.seeds) for row in rows})
+    count = " or ".join(map(str, seeds)) + (" seed" if seeds == [1] else " seeds")
+    tests = sum(row.test is not None for row in rows)
+    heading = f"{rows[0].label}{unit}: {rows[0].better} is better; {count}, mean ± standard deviation (median)"
+    if tests:
+        over = "sentences" if seeds == [1] else "seeds and sentences"
+        heading += f"; two-sided t-test over {over}" + (f", Holm over {tests} rows" if tests > 1 else "")
+    return heading.replace("%", r"\%").replace("±", r"$\pm$") if form.startswith("latex") else heading
+
+
+def _over_seeds(rows: Sequence["Row"]) -> list[list[str]]:
+    columns = ["", "sentences", "hypothesis", "twin", "difference", "95 % interval", "p", "p, Holm", "better in"]
+    table = [columns]
+    for row in rows:
+        scale = 100 if row.percent else 1
+        cells = [
+            _name(row),
+            str(row.sentences),
+            _spread(row.hypothesis, scale),
+            _NONE,
+            _NONE,
+            _NONE,
+            _NONE,
+            _NONE,
+            _NONE,
+        ]
+        if row.twin:
+            cells[3] = _spread(row.twin, scale)
+            cells[4] = f"{scale * (row.hypothesis.mean - row.twin.mean):+.2f}"
+            cells[8] = f"{row.better_seeds} of {len(row.seeds)}"
+        if row.test:
+            cells[5] = f"{scale * row.test.low:+.2f} … {scale * row.test.high:+.2f}"
+            cells[6] = _p(row.test.p_value)
+            cells[7] = _p(row.p_holm)
+        table.append(cells)
+    return table
+
+
+def _seed_by_seed(rows: Sequence["Row"]) -> list[list[list[str]]]:
+    """Each seed's value, and in brackets its difference to its twin; rows with the same seeds share a table."""
+    tables = []
+    for seeds in dict.fromkeys(tuple(row.seeds) for row in rows):
+        table = [["", *seeds]]
+        for row in rows:
+            if tuple(row.seeds) == seeds:
+                scale = 100 if row.percent else 1
+                table.append([_name(row), *(_value(row, place, scale) for place in range(len(seeds)))])
+        tables.append(table)
+    return tables
+
+
+def _value(row: "Row", place: int, scale: int) -> str:
+    value = row.hypothesis.values[place]
+    if row.twin is None:
+        return f"{scale * value:.2f}"
+    return f"{scale * value:.2f} ({scale * (value - row.twin.values[place]):+.2f})"
+
+
+def _name(row: "Row") -> str:
+    return "all" if row.name == "." else row.name
+
+
+def _spread(scores: "OverSeeds", scale: int) -> str:
+    if scores.std is None:
+        return f"{scale * scores.mean:.2f}"
+    return f"{scale * scores.mean:.2f} ± {scale * scores.std:.2f} ({scale * scores.median:.2f})"
+
+
+def _p(value: float | None) -> str:
+    return _NONE if value is None else "<0.0001" if value < 0.0001 else f"{value:.4f}"
+
+
+def _aligned(table: list[list[str]], form: str) -> str:
+    from tabulate import tabulate
+
+    sides = ("left", *["right"] * (len(table[0]) - 1))
+    return tabulate(table[1:], table[0], tablefmt=form, colalign=sides, disable_numparse=True)

@@ -1,0 +1,81 @@
+"""`--criterion visual_tlm`: words and labels of regions, predicted from each other (VTLM §2.2)."""
+
+import math
+from typing import Any
+
+import torch
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.logging import metrics
+from torch import Tensor
+
+from ..features.columns import NO_LABEL
+
+PARTS = ("word", "region")
+
+
+def summed_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy summed over what is predicted, and how much of it is right; 0 and 0 of nothing.
+
+    Shapes:
+        logits: (P, V);  targets: (P,)
+        returns: loss (), hits ()
+    """
+    loss = torch.nn.functional.cross_entropy(logits.float(), targets, reduction="sum")
+    return loss, (logits.detach().argmax(dim=1) == targets).sum()
+
+
+@register_criterion("visual_tlm")
+class VisualTLMCriterion(FairseqCriterion):
+    """Mean over the masked words plus mean over the chosen regions of a batch, 1:1.
+
+        L = 1/|W| Σ_w −log p(w) + 1/|R| Σ_r −log p(label of r)
+
+    A part without anything to predict is 0. Each process, and with `--update-freq` each batch, has means of its own,
+    of which the update is the mean, as in the reference code. What is logged is summed over all before it is divided:
+    the means of a whole split, however it was cut into batches. Losses are logged in bits, as fairseq logs them.
+    """
+
+    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
+        """Loss of a batch; 1, by which fairseq divides it; what to log.
+
+        Shapes:
+            sample["word_targets"]: (B, L), padding where nothing is predicted
+            sample["label_targets"]: (B, N, R), −1 there; absent without images
+            returns: loss ()
+        """
+        words = sample["word_targets"] != self.task.source_dictionary.pad()  # (B, L)
+        labels = sample.get("label_targets")
+        regions = None if labels is None else labels != NO_LABEL  # (B, N, R)
+        word_logits, label_logits = model(**sample["net_input"], words=words, regions=regions)
+        logged: dict[str, Any] = {name: sample[name] for name in ("ntokens", "nsentences")}
+        predicted = {"word": (word_logits, sample["word_targets"][words])}
+        if label_logits is not None and labels is not None:
+            predicted["region"] = (label_logits, labels[regions])
+        loss = word_logits.new_zeros((), dtype=torch.float32)
+        for part, (logits, targets) in predicted.items():
+            total, hits = summed_loss(logits, targets)
+            loss = loss + total / max(len(targets), 1)
+            logged |= {f"{part}_loss": total.detach(), f"{part}_hits": hits, f"{part}s": len(targets)}
+        return loss, 1, {**logged, "sample_size": 1}
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
+        """Log the means of both parts, their sum, and which share of the words and of the regions was right."""
+        for part in PARTS:
+            count = sum(int(output.get(f"{part}s", 0)) for output in logging_outputs)
+            if count:
+                bits = sum(float(output.get(f"{part}_loss", 0)) for output in logging_outputs) / math.log(2)
+                hits = sum(int(output.get(f"{part}_hits", 0)) for output in logging_outputs)
+                metrics.log_scalar(f"{part}_loss", bits / count, count, round=3)
+                metrics.log_scalar(f"{part}_accuracy", hits / count, count, round=4)
+        metrics.log_derived("loss", loss_of_parts)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """True: only sums are logged."""
+        return True
+
+
+def loss_of_parts(meters: Any) -> float:
+    """The sum of the parts' means so far; a part of which nothing was predicted is 0."""
+    return round(sum(float(meters[f"{part}_loss"].avg) for part in PARTS if f"{part}_loss" in meters), 3)
