@@ -2,9 +2,10 @@
 
     python with_photos.py --data ../shared/data --language de --mask '<mask>' --out out
 
-Writes OUT/plain/ and OUT/masked/<split>.{en,de,keys}; OUT/plain/<split>.nouns, the positions of each line's nouns, -1 for
-none; OUT/text/{train,valid}.{en,de}, all rows of Multi30k, most without a photo; OUT/captions/train.{en,keys}, every
-caption of the training photos, tokenised as Multi30k is; and OUT/photos.keys, the photo of each row of the data's arrays.
+Writes OUT/plain/ and OUT/masked/<split>.{en,de,keys}; OUT/plain/<split>.nouns, the positions of each line's nouns, -1
+for none; OUT/text/{train,valid}.{en,de}, all rows of Multi30k, most without a photo; OUT/captions/train.{en,keys},
+every caption of the training photos, tokenised as Multi30k is; and OUT/photos.keys, the photo of each row of the data's
+arrays.
 """
 
 import argparse
