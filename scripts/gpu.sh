@@ -27,6 +27,7 @@ tests	480	python -m pytest -m gpu -n 4 -q --durations=5
 search	120	python benchmarks/search.py
 training step	240	python benchmarks/training_step.py
 extraction	240	python benchmarks/extraction.py
+detection	60	python benchmarks/detection.py
 index and retrieve	180	python benchmarks/retrieval_slope.py --device cuda --images 200000 --sentences 20000
 quickstart	480	DEVICE=cuda OUT="$logs/quickstart" bash examples/quickstart/run.sh
 PARTS

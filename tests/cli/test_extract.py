@@ -146,7 +146,8 @@ def test_extract_with_an_onnx_detector_writes_what_it_finds(
     assert extract("--images", images, *flags, "--out", tmp_path / "store") == 0
     assert "store: 3 images, 3 regions of 6 numbers each, with boxes, labels, scores." in capsys.readouterr().out
     assert np.load(tmp_path / "store/labels.npy").tolist() == [[1, 0, 2]] * 3
-    assert FeatureStore(tmp_path / "store").label_names == ["cat", "dog", "bird"]
+    store = FeatureStore(tmp_path / "store")
+    assert store.label_names == ["cat", "dog", "bird"] and store.plan["batch_size"] == 8
 
 
 def test_extract_with_a_grid_labels_its_cells(images: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from visual_grounding.features.computation import Computation
 from visual_grounding.features.extraction import extract
 from visual_grounding.features.grid_classifier import GridClassifier
 from visual_grounding.features.store import FeatureStore
-from visual_grounding.images.sources import UnreadableImage, open_images
+from visual_grounding.images.sources import UnreadableImage, open_images, read_image
 
 CPU = Computation(torch.device("cpu"))
 COLOURS = ("red", "green", "blue")
@@ -108,6 +108,26 @@ def test_grid_of_classified_cells_becomes_a_store(tmp_path: Path) -> None:
     assert "b.png\t9x1 pixels, too small for 2x2 cells" in (tmp_path / "out/unreadable.tsv").read_text()
     signed = "extract|images:2|backbone:colours|weights:none|region_source:grid|grid:2|preprocessing:stretched to 8x8|"
     assert store.signature.startswith(signed) and (store.features[1] == 0).all()
+
+
+@pytest.mark.data
+def test_real_classifier_sees_dogs_where_five_captions_have_one(real_data: Path) -> None:
+    """A small network on small photos: 120 of its 1,000 classes are dogs."""
+    folder, captions = real_data / "flickr8k", dict[str, list[str]]()
+    for line in (folder / "captions.tsv").read_text(encoding="utf-8").splitlines()[1:]:
+        key, _, caption, _ = line.split("\t")
+        captions.setdefault(key, []).append(caption.lower())
+    weights = folder / "weights/mobilenet_v1_0.25_224.safetensors"
+    backbone = load_backbone("tests.features.mobilenet:mobilenet", str(weights))
+    found, photos = GridClassifier(backbone, 1, None, CPU), open_images(folder / "images/test.tar")
+    shares = []
+    for wanted in (5, 0):
+        rows = [row for row, key in enumerate(photos.keys) if sum("dog" in each for each in captions[key]) == wanted]
+        pictures = [found.load(read_image(photos, row)) for row in rows[:24]]
+        labels = found.rows(pictures)["labels"]
+        shares.append(float(((labels >= 151) & (labels <= 268)).float().mean()))
+    assert found.columns.label_names[151] == "Chihuahua"
+    assert shares[0] > 0.5 and shares[1] < 0.2
 
 
 def test_what_cannot_be_classified_is_refused() -> None:

@@ -107,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="float32",
         help="what the network computes in; float16 needs cuda (default: %(default)s)",
     )
-    parser.add_argument("--batch-size", type=int, default=64, help="images at once (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, help="images at once (default: 64, with --detector 8)")
     parser.add_argument(
         "--shard-size", type=int, default=1024, help="images between two save points (default: %(default)s)"
     )
@@ -135,7 +135,9 @@ def run(args: argparse.Namespace) -> None:
     refuse_strangers(args)
     images = open_image_source(args)
     extractor = extractor_of(args)
-    choices = {"batch_size": args.batch_size, "shard_size": args.shard_size, "workers": args.workers}
+    usual = 64 if args.detector is None else 8  # detectors see larger pictures, and keep maps of several sizes
+    batch_size = usual if args.batch_size is None else args.batch_size
+    choices = {"batch_size": batch_size, "shard_size": args.shard_size, "workers": args.workers}
     if args.dry_run and not this_rank().leads:
         return  # one rank speaks for all
     if args.dry_run:

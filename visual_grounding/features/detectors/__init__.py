@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from ...errors import InputError
+from ..backbones import is_outside
 from ..computation import Computation
 from ..extractor import Extractor
 from .projection import Projection, read_projection
@@ -61,6 +62,13 @@ def load_detector(
             path, label_names, attribute_names, feature_maps, image_size, selection, projection, computation
         )
     if name not in detector_names():
+        if is_outside(name):
+            raise InputError(
+                f"{name} is from outside this package: what makes an extractor is given as the backbone, whatever it "
+                "finds.",
+                "detector",
+                "backbone",
+            )
         close = ", ".join(get_close_matches(name.lower().replace("-", "_"), detector_names(), n=3, cutoff=0.5))
         raise InputError(
             f"detector {name} is unknown.{f' Did you mean {close}?' if close else ''} Known: "
