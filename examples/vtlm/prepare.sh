@@ -36,8 +36,10 @@ for side in en "$lang"; do cat "$OUT/bpe/text/train.$side" "$OUT/bpe/masked/trai
 run dictionary fairseq-preprocess --source-lang en --target-lang "$lang" --joined-dictionary --dict-only \
     --trainpref "$OUT/bpe/words" --destdir "$OUT/words"
 binarise() { # NAME FLAGS: OUT/bin/NAME
-    run "binarise-$1" fairseq-preprocess --source-lang en --target-lang "$lang" --srcdict "$OUT/words/dict.en.txt" \
-        --tgtdict "$OUT/words/dict.$lang.txt" --destdir "$OUT/bin/$1" "${@:2}"
+    local name=$1
+    shift
+    run "binarise-$name" fairseq-preprocess --source-lang en --target-lang "$lang" --srcdict "$OUT/words/dict.en.txt" \
+        --tgtdict "$OUT/words/dict.$lang.txt" --destdir "$OUT/bin/$name" "$@"
 }
 binarise text --trainpref "$OUT/bpe/text/train" --validpref "$OUT/bpe/text/valid"
 for kind in plain masked; do

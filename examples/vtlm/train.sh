@@ -9,28 +9,31 @@ images() { # KIND [STORE]: the flags of each row's own photo
 
 pretrain() { # SEED NAME DATA FLAGS…: OUT/seedS/pretrained/NAME
     local seed=$1 name=$2 data=$3
+    shift 3
     run "seed$seed/pretrain-$name" fairseq-train "$OUT/bin/$data" --user-dir visual_grounding --task visual_tlm \
         --arch vtlm "${sizes[@]}" --criterion visual_tlm --optimizer adam "${pretraining[@]}" \
         --max-epoch "$PRETRAIN_EPOCHS" --best-checkpoint-metric word_accuracy --maximize-best-checkpoint-metric \
         --no-epoch-checkpoints --save-dir "$OUT/seed$seed/pretrained/$name" --seed "$seed" "${device[@]}" \
-        --log-format simple "${@:4}"
+        --log-format simple "$@"
 }
 
 translator() { # SEED KIND NAME FLAGS…: OUT/seedS/translators/KIND/NAME
     local seed=$1 kind=$2 name=$3
+    shift 3
     run "seed$seed/train-$kind-$name" fairseq-train "$OUT/bin/$kind" --user-dir visual_grounding \
         --task grounded_translation --arch vtlm_translation "${sizes[@]}" --criterion label_smoothed_cross_entropy \
         --label-smoothing 0.1 --optimizer adam --max-epoch "$EPOCHS" --no-epoch-checkpoints \
-        --save-dir "$OUT/seed$seed/translators/$kind/$name" --seed "$seed" "${device[@]}" --log-format simple "${@:4}"
+        --save-dir "$OUT/seed$seed/translators/$kind/$name" --seed "$seed" "${device[@]}" --log-format simple "$@"
 }
 
 finetune() { # SEED PRETRAINED NAME FLAGS…: on masked and on whole sources; with FLAGS' images of KIND where it's MMT
     local seed=$1 from=$2 name=$3 kind
+    shift 3
     for kind in masked plain; do
         local visual=()
         if [[ $name == *mmt* ]]; then mapfile -t visual < <(images $kind "${STORE:-}"); fi
         translator "$seed" $kind "$name" "${finetuning[@]}" \
-            --visual-pretrained "$OUT/seed$seed/pretrained/$from/checkpoint_best.pt" "${visual[@]}" "${@:4}"
+            --visual-pretrained "$OUT/seed$seed/pretrained/$from/checkpoint_best.pt" "${visual[@]}" "$@"
     done
 }
 
