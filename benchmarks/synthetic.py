@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from visual_grounding.features.columns import Columns
 from visual_grounding.features.store import FEATURE_STORE
 from visual_grounding.retrieval.image_ids import IMAGE_IDS
 from visual_grounding.storage.artefact import FORMAT_VERSION, write_json
@@ -48,3 +49,25 @@ def sentence_lengths(count: int, seed: int = 0) -> np.ndarray:
         returns: (count,)
     """
     return np.random.default_rng(seed).lognormal(np.log(14), 0.35, count).round().clip(4, 60).astype(np.int64)
+
+
+def write_regions(folder: Path, images: int, regions: int, size: int, labels: int, seed: int = 0) -> str:
+    """A feature store of several regions an image, with boxes and labels; returns its keys' digest."""
+    folder.mkdir(parents=True)
+    (folder / "keys.txt").write_text("".join(f"photo{row:09d}.jpg\n" for row in range(images)))
+    rng, shape = np.random.default_rng(seed), (images, regions)
+    corners = rng.uniform(0, 0.5, (*shape, 2))
+    columns = {
+        "features": rng.standard_normal((*shape, size), dtype=np.float32).astype(np.float16),
+        "boxes": np.concatenate([corners, corners + 0.5], axis=-1).astype(np.float32),
+        "labels": rng.integers(0, labels, shape).astype(np.int32),
+    }
+    for name, values in columns.items():
+        np.save(folder / f"{name}.npy", values)
+    described = Columns(("boxes", "labels"), label_names=[f"label {number}" for number in range(labels)])
+    for name, lines in described.files().items():
+        (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    digest = hashlib.sha256((folder / "keys.txt").read_bytes()).hexdigest()
+    meta = {"format": FEATURE_STORE, "version": FORMAT_VERSION, "images": images, "regions": regions, "size": size}
+    write_json(folder / "meta.json", {**meta, "keys_sha256": digest, "signature": "random", **described.described()})
+    return digest

@@ -25,7 +25,8 @@ list() {
 machine	60	nvidia-smi -L; python scripts/gpu_machine.py
 tests	480	python -m pytest -m gpu -n 4 -q --durations=5
 search	120	python benchmarks/search.py
-training step	240	python benchmarks/training_step.py
+training step	180	python benchmarks/training_step.py
+pre-training step	60	python benchmarks/pretraining_step.py --steps 20
 extraction	240	python benchmarks/extraction.py
 detection	60	python benchmarks/detection.py
 index and retrieve	180	python benchmarks/retrieval_slope.py --device cuda --images 200000 --sentences 20000

@@ -215,3 +215,25 @@ def learned(
     done = run_command("fairseq-train", *flags)
     assert done.returncode == 0, done.stderr
     return save_dir / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="session")
+def animals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The world of `small_trained.py`, and two translators of it: `seeing.pt` and `text.pt`."""
+    from small_trained import translator, write_world
+
+    folder = write_world(tmp_path_factory.mktemp("animals"))
+    translator(folder, folder / "seeing.pt", arch="visual_aware_transformer", updates=100)
+    translator(folder, folder / "text.pt", arch="text_only_transformer", images=False, updates=100)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def last_words(tiny_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pairs of `small_last_words.py`; `vtlm.pt`, which has learned to look, and `tlm.pt`, without images."""
+    from small_last_words import stream, write_cut_pairs
+
+    folder = write_cut_pairs(tiny_pairs, tmp_path_factory.mktemp("last_words"))
+    stream(folder, tiny_pairs, folder / "vtlm.pt", updates=150)
+    stream(folder, tiny_pairs, folder / "tlm.pt", images=False, updates=30)
+    return folder

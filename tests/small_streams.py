@@ -34,6 +34,39 @@ def build_vtlm(task: Any = None, **flags: object) -> Any:
     return ARCH_MODEL_REGISTRY["vtlm_tiny"].build_model(args, task or StreamTask()).eval()
 
 
+class TranslationTask(StreamTask):
+    """As much of a task as `vtlm_translation` asks for; `<mask>` is one of its words, as in pre-training, or isn't."""
+
+    def __init__(self, image_feature_size: int = SIZE, mask: bool = True, languages: str = "en-de") -> None:
+        super().__init__(image_feature_size)
+        del self.stream_languages, self.image_labels
+        if not mask:
+            self.source_dictionary = self.target_dictionary = Dictionary()
+            for word in "abcdefgh":
+                self.source_dictionary.add_symbol(word)
+        source, target = languages.split("-")
+        self.cfg = Namespace(image_features="features/some", data="bin", source_lang=source, target_lang=target)
+
+
+def build_translation(task: Any = None, preset: str = "vtlm_translation_tiny", **flags: object) -> Any:
+    """A small `vtlm_translation`; of the sizes of `build_vtlm`."""
+    torch.manual_seed(3)
+    decoder = {name.replace("encoder", "decoder"): value for name, value in SIZES.items()}
+    positions = {"max_source_positions": 12, "max_target_positions": 12}
+    args = Namespace(arch=preset, **{**SIZES, **decoder, **positions, **flags})
+    ARCH_CONFIG_REGISTRY[preset](args)
+    return ARCH_MODEL_REGISTRY[preset].build_model(args, task or TranslationTask()).eval()
+
+
+def translation_inputs() -> dict[str, torch.Tensor]:
+    """Two sentences, the second one padded on the left, as fairseq pads sources."""
+    return {
+        "src_tokens": torch.tensor([[4, 5, 6, 2], [1, 7, 8, 2]]),
+        "src_lengths": torch.tensor([4, 3]),
+        "prev_output_tokens": torch.tensor([[2, 4, 5], [2, 6, 1]]),
+    }
+
+
 def stream_inputs(pad: int = 1) -> dict[str, torch.Tensor]:
     """Two pairs of sentences, the second one shorter."""
     return {

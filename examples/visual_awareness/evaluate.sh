@@ -12,10 +12,13 @@ done
 translate() { # KIND SUBSET NAME MODEL [images]: writes OUT/translations/KIND.SUBSET.NAME.txt
     local kind=$1 subset=$2 name=$3 translator=$4
     shift 4
+    local out=$OUT/translations/$kind.$subset.$name.txt checkpoint=$OUT/translators/$kind/$translator/checkpoint_best.pt
+    if [ "$out" -nt "$checkpoint" ]; then return; fi
     run "translate-$kind-$subset-$name" fairseq-generate "$OUT/bin/$kind" --user-dir visual_grounding \
-        --task grounded_translation --path "$OUT/translators/$kind/$translator/checkpoint_best.pt" \
+        --task grounded_translation --path "$checkpoint" \
         --gen-subset "$subset" "${generation[@]}" --post-process subword_nmt "${device[@]}" "$@"
-    cp "$OUT/logs/translate-$kind-$subset-$name.log" "$OUT/translations/$kind.$subset.$name.txt"
+    cp "$OUT/logs/translate-$kind-$subset-$name.log" "$out.tmp"
+    mv "$out.tmp" "$out" # whole, once it has its name
 }
 
 score() { # KIND SUBSET TEXT HYPOTHESIS TWIN: BLEU and a paired bootstrap

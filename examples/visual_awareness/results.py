@@ -1,10 +1,20 @@
-"""Collect what evaluate.sh measured into RUN/results.json and print it as the tables of the README."""
+"""Collect what evaluate.sh measured into RUN/results.json and print it as the tables of the README.
+
+Several runs are seeds: OUT/results.json and the tables then have means and spread, each seed's difference, and one test
+over seeds and sentences for each pair, as `visual-grounding report runs` makes it.
+"""
 
 import argparse
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from visual_grounding.analysis.runs import Row, doubts, read_runs, tabulate_runs
+from visual_grounding.analysis.translation_scores import spread
+from visual_grounding.errors import InputError
+from visual_grounding.storage.artefact import write_json
 from visual_grounding.storage.lines import read_lines
 
 TEXTS = {
@@ -80,14 +90,98 @@ def tables(results: dict[str, Any]) -> list[str]:
     return lines
 
 
+def collect_seeds(runs: Sequence[Path]) -> dict[str, Any]:
+    """Everything that was measured of several seeds in one dictionary: lists have one value a seed."""
+    single = [collect(run) for run in runs]
+    evaluations = read_runs([run / "scores" for run in runs])
+    rows = tabulate_runs(runs, evaluations, ["tokenised_bleu"])
+    for warning in doubts(rows, evaluations):
+        print(f"warning: {warning}", file=sys.stderr)
+    recall = {
+        encoder: {
+            split: {name: [each["recall"][encoder][split][name] for each in single] for name in RECALLS}
+            for split in splits
+        }
+        for encoder, splits in single[0]["recall"].items()
+    }
+    bleu = {
+        text: {system: [each["bleu"][text][system] for each in single] for system in systems}
+        for text, systems in single[0]["bleu"].items()
+    }
+    comparisons: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        kind, split, pair = row.name.split(".", 2)
+        of_text = comparisons.setdefault(f"{kind}.{split}", {})
+        of_text[pair.replace(".against.", " against ")] = described_test(row)
+    return {"seeds": len(runs), "recall": recall, "bleu": bleu, "comparisons": comparisons}
+
+
+def described_test(row: Row) -> dict[str, Any]:
+    """The test of one pair over all seeds."""
+    if row.test is None:
+        raise InputError(
+            f"{row.name} should have a twin and draws of its sentences. Run evaluate.sh of each seed again."
+        )
+    return {
+        "sentences": row.sentences,
+        "delta": row.test.delta,
+        "deltas": row.test.deltas,
+        "low": row.test.low,
+        "high": row.test.high,
+        "p_value": row.test.p_value,
+        "p_holm": row.p_holm,
+    }
+
+
+def tables_of_seeds(results: dict[str, Any]) -> list[str]:
+    """The same for a reader, in Markdown: mean ± standard deviation over the seeds."""
+    lines = [f"{results['seeds']} seeds, mean ± standard deviation", ""]
+    lines += ["| retriever, photos of | text→image R@1 / 5 / 10 | image→text R@1 / 5 / 10 |", "| --- | --- | --- |"]
+    for encoder, splits in results["recall"].items():
+        for split, scores in splits.items():
+            ways = [" / ".join(shown(scores[name], 1) for name in group) for group in (RECALLS[:3], RECALLS[3:])]
+            lines.append(f"| {encoder}, {split} | {ways[0]} | {ways[1]} |")
+    lines += ["", f"| BLEU | {' | '.join(SYSTEMS)} |", "| --- |" + " --- |" * len(SYSTEMS)]
+    for text, label in TEXTS.items():
+        scores = results["bleu"][text]
+        cells = [shown(scores[system], 2) if system in scores else "" for system in SYSTEMS]
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    tests = [
+        (label, pair, test) for text, label in TEXTS.items() for pair, test in results["comparisons"][text].items()
+    ]
+    lines += ["", f"p: t-test over seeds and sentences, two-sided; Holm over {len(tests)} pairs", ""]
+    lines += [
+        "| | pair | difference | 95 % interval | p | p, Holm | each seed's difference |",
+        "| --- |" + " --- |" * 6,
+    ]
+    for label, pair, test in tests:
+        interval = f"{test['low']:+.2f} … {test['high']:+.2f}"
+        each = ", ".join(f"{delta:+.2f}" for delta in test["deltas"])
+        numbers = f"{test['delta']:+.2f} | {interval} | {test['p_value']:.4f} | {test['p_holm']:.3f}"
+        lines.append(f"| {label} | {pair} | {numbers} | {each} |")
+    return lines
+
+
+def shown(values: Sequence[float], digits: int) -> str:
+    """Mean and spread of one number over the seeds."""
+    found = spread(values)
+    return f"{found.mean:.{digits}f}" + ("" if found.std is None else f" ± {found.std:.{digits}f}")
+
+
 def main() -> None:
     """Write and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--run", type=Path, required=True, help="the OUT of the other scripts")
+    parser.add_argument("--run", type=Path, nargs="+", required=True, help="the OUT of the other scripts, one a seed")
+    parser.add_argument("--out", type=Path, help="folder for results.json of several runs")
     args = parser.parse_args()
-    results = collect(args.run)
-    (args.run / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    print("\n".join(tables(results)))
+    if len(args.run) > 1 and args.out is None:
+        parser.error("several runs need --out")
+    try:
+        results = collect(args.run[0]) if len(args.run) == 1 else collect_seeds(args.run)
+    except InputError as error:
+        raise SystemExit(f"error: {error}") from error
+    write_json((args.out or args.run[0]) / "results.json", results)
+    print("\n".join(tables(results) if len(args.run) == 1 else tables_of_seeds(results)))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ DATA=${DATA:-${VISUAL_GROUNDING_DATA:-../shared/data}} # holds flickr8k/ and dow
 OUT=${OUT:-$here/out}
 TARGET_LANG=${TARGET_LANG:-de} # translate from English into de or fr
 SEED=${SEED:-1}
+SEEDS=${SEEDS:-1}              # how many seeds run.sh trains everything with: 1 to SEEDS, each in OUT/seedN; 1: SEED, in OUT
 DEVICE=${DEVICE:-cpu}          # cpu, or cuda
 FEATURES=${FEATURES:-given}    # given: those of the data folder; extract: BACKBONE with WEIGHTS on the photos there
 BACKBONE=${BACKBONE:-resnet152}
@@ -15,6 +16,11 @@ WEIGHTS=${WEIGHTS:-}           # a state_dict file; without it torchvision downl
 RETRIEVERS=${RETRIEVERS:-minilm bag}
 SIZE=${SIZE:-small}            # small: two CPU cores; paper: the papers' sizes, for a GPU
 LIMIT=${LIMIT:-}               # rows of each file to keep, to try the recipe
+
+if ! [[ $SEEDS =~ ^[1-9][0-9]*$ ]]; then
+    echo "SEEDS should be a whole number, at least 1, but is '$SEEDS'." >&2
+    exit 2
+fi
 
 case $SIZE in
 small)

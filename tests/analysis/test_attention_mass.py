@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from visual_grounding.analysis.attention_mass import mass_on_boxes, mass_on_regions, mean_mass
+from visual_grounding.analysis.attention_mass import compare_mass, mass_on_boxes, mass_on_regions, mean_mass
 
 
 def test_share_on_regions_by_hand() -> None:
@@ -44,6 +44,18 @@ def test_sentences_that_share_their_tokens_fate_have_a_wider_interval() -> None:
     wide, narrow = (mean_mass(shares, [(2, 2)] * 20) for shares in (alike, apart))
     np.testing.assert_allclose(wide.mean, narrow.mean)
     assert wide.high - wide.low > 0.2 and narrow.high - narrow.low < 1e-9
+
+
+def test_differences_are_of_the_same_draws() -> None:
+    """With another image every token gives regions 0.1 less: so does every draw, however the sentences differ."""
+    rng = np.random.default_rng(5)
+    shares = [rng.uniform(0.2, 0.9, (2, int(rng.integers(1, 9)))) for _ in range(30)]
+    less = [each - np.array([[0.1], [0.0]]) for each in shares]
+    first, second = compare_mass(shares, less, samples=50)
+    np.testing.assert_allclose(first, [0.1, 0.1, 0.1, 1 / 51])
+    np.testing.assert_allclose(second, [0, 0, 0, 1])
+    with pytest.raises(ValueError, match="should be of the same tokens"):
+        compare_mass(shares, shares[1:])
 
 
 def test_boxes_share_what_falls_on_regions() -> None:

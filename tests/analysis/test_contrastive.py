@@ -175,5 +175,8 @@ def test_models_that_scored_other_translations_are_refused() -> None:
     check_same_examples(ours, ours)
     with pytest.raises(InputError, match=r"b and run should have the same translations, but 2 of 2 differ.* is T-0: "):
         check_same_examples(ours, theirs)
+    other = ours[0]._replace(sources=["satz 0", "satz 7"])
+    with pytest.raises(InputError, match=r"a and a should have the same sources, but 1 of 2 differ, the first is S-1"):
+        check_same_examples(ours[:1], [other])
     unknown = scored(-1, -1, targets=["ziel <<unk>> a", "ziel 1 a"])
     check_same_examples(ours[:1], [unknown])

@@ -86,6 +86,13 @@ def test_several_seeds_in_one_folder_are_the_same_as_in_several(tmp_path: Path) 
     assert one.test and one.test.seeds == 3
 
 
+def test_runs_in_folders_of_the_same_name_are_called_by_their_paths(tmp_path: Path) -> None:
+    for seed in ("a", "b"):
+        write_run(tmp_path / seed / "out/x", [float(ord(seed))])
+    (row,) = table(tmp_path / "a/out", tmp_path / "b/out")
+    assert row.seeds == [str(tmp_path / "a/out"), str(tmp_path / "b/out")]
+
+
 def test_where_lower_is_better_lower_seeds_are_better(tmp_path: Path) -> None:
     for seed, value in enumerate((3.0, 9.0)):
         write_run(tmp_path / f"{seed}/rank", [value], [5.0 + seed], metric="rank", better="lower")
@@ -174,8 +181,9 @@ def test_a_missing_metric_is_refused_when_it_is_asked_for(runs: list[Path], tmp_
         table(*runs, tmp_path / "seed4", metrics=("bleu",))
     with pytest.raises(InputError, match=r"no metric is in all runs; the files have bleu, f1, meteor\."):
         table(*runs, tmp_path / "seed4")
-    with pytest.raises(InputError, match=r"should have meteor, but .*seed1/scores/masked doesn't"):
-        table(*runs, metrics=("meteor",))
+    for metric in ("meteor", "files"):
+        with pytest.raises(InputError, match=rf"should have {metric}, but .*seed1/scores/masked doesn't"):
+            table(*runs, metrics=(metric,))
 
 
 @pytest.mark.parametrize(

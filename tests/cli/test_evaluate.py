@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from analysis.test_comet import install, write_model
 from small_models import ARCHITECTURES, Task, build
 
 from visual_grounding.analysis.score_files import read_score_files
@@ -226,7 +227,70 @@ def test_evaluate_runs_meteor_on_every_file(
     assert report(files)["systems"]["hypothesis"]["meteor"]["values"] == [14.0, 16.0]
     out = capsys.readouterr().out
     assert "15.00 ± 1.41" in out
-    assert "not computed" not in out
+    assert "METEOR: not computed" not in out
+
+
+def test_evaluate_computes_comet_of_every_sentence(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, model = install(monkeypatch), write_model(tmp_path / "wmt")
+    (tmp_path / "source").write_text("A girl .\nTwo dogs .\nA man reads .\nShe laughs .\n")
+    flags = ["--comet", str(model), "--source", str(tmp_path / "source"), "--bootstrap-samples", "30"]
+    assert evaluate(files, *flags, "--twin", files["twin"]) == 0
+    assert module.loaded == [str(model / "checkpoints/model.ckpt")]
+    sample = module.calls[0]["samples"][0]
+    assert sample == {"src": "A girl.", "mt": "Ein Mädchen sitzt im Garten.", "ref": "Ein Mädchen sitzt im Park."}
+    found = read_score_files(Path(files["out"]))
+    # words that the reference has, without the full stop at its own word: 4 of 5, 6 of 6, 3 of 3 and an empty line
+    value = found.scores["systems"]["hypothesis"]["comet"]["values"][0]
+    assert value == pytest.approx(100 * (4 / 5 + 1 + 1 + 0) / 4)
+    pair = found.scores["comparison"]["pairs"][0]["comet"]
+    assert pair["delta"] == pytest.approx(value - found.scores["systems"]["twin"]["comet"]["values"][0])
+    assert found.resampled["hypothesis.comet"].shape == (1, 30)
+    assert found.scores["metrics"]["comet"]["label"] == "COMET × 100, wmt"
+    out = capsys.readouterr().out
+    assert "COMET × 100, wmt" in out and "COMET: not computed" not in out
+
+
+def test_evaluate_says_why_comet_is_not_computed(
+    files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(files) == 0
+    assert "COMET: not computed (give --comet FOLDER and --source FILE)" in capsys.readouterr().out
+    assert evaluate(files, "--comet", str(tmp_path), "--source", files["ref"]) == 0
+    assert "COMET: not computed (unbabel-comet isn't installed: pip install unbabel-comet)" in capsys.readouterr().out
+    assert report(files)["not_computed"]["COMET"].startswith("unbabel-comet isn't installed")
+    assert report(files)["systems"]["hypothesis"]["comet"] is None
+
+
+def test_evaluate_is_refused_when_comet_has_no_sources_or_others(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "as COMET reads the source sentences, but --source is missing." in refused(files, capsys, "--comet", "x")
+    assert "but --comet is missing." in refused(files, capsys, "--source", files["ref"])
+    install(monkeypatch)
+    (tmp_path / "source").write_text("A girl .\n")
+    flags = ["--comet", str(write_model(tmp_path / "wmt")), "--source", str(tmp_path / "source")]
+    assert f"{files['ref']} has 4 sentences, but {tmp_path / 'source'} has 1." in refused(files, capsys, *flags)
+    missing = refused(files, capsys, "--comet", str(tmp_path / "no"), "--source", files["ref"])
+    assert "there is no file" in missing and "See --comet." in missing
+
+
+def test_evaluate_warns_when_other_sources_were_translated(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch)
+    (tmp_path / "source").write_text("a [MASK] .\ntwo dogs .\na man .\nshe .\n")
+    generated = "".join(
+        f"S-{i}\t{s}\nD-{i}\t-0.1\t{SECOND[i]}\n" for i, s in enumerate(["a girl .", "TWO d@@ ogs", "a man", "she"])
+    )
+    Path(files["second"]).write_text(generated, encoding="utf-8")
+    flags = ["--comet", str(write_model(tmp_path / "wmt")), "--source", str(tmp_path / "source")]
+    assert evaluate(files, *flags, hypothesis="second") == 0
+    expected = (
+        f"warning: 1 of 4 sources in {files['second']} (25.0 %) aren't those of {tmp_path / 'source'}, letter for"
+    )
+    assert expected in capsys.readouterr().err
 
 
 def test_evaluate_is_refused_when_line_counts_differ(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:

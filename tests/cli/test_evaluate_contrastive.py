@@ -68,7 +68,7 @@ def test_contrastive_evaluation_compares_two_models_in_pairs(
     assert drawn.shape == (1, 40) and drawn.std() > 0
     assert np.isin(np.round(drawn * 6, 6), range(7)).all()
     assert (
-        "hypothesis - twin: +33.3 points; right alone: 2 and 0 examples; p = 0.5000 (McNemar" in capsys.readouterr().out
+        "hypothesis - twin: +33.3 points; right alone: 2 and 0 examples; p 0.5000 (McNemar" in capsys.readouterr().out
     )
 
 
@@ -77,6 +77,19 @@ def test_runs_that_changed_places_are_noticed(files: dict[str, Any], capsys: pyt
     assert "of the targets that fairseq-generate wrote beside them (T- lines) 6 of 6 are other sentences" in (
         capsys.readouterr().err
     )
+    assert not Path(files["out"]).exists()
+
+
+def test_a_twin_that_scored_other_translations_is_noticed(
+    files: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(files["twin"][3])
+    path.write_text(path.read_text().replace("la banque", "la rivière"))
+    assert contrastive(files, *files["twin"]) == 2
+    expected = (
+        f"{files['incorrect.out']} and {path} should have the same translations, but 1 of 6 differ, the first is T-2"
+    )
+    assert expected in capsys.readouterr().err
     assert not Path(files["out"]).exists()
 
 

@@ -17,7 +17,7 @@ import timm
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from small_streams import build_vtlm, region_inputs, stream_inputs
+from small_streams import build_translation, build_vtlm, region_inputs, stream_inputs, translation_inputs
 from small_text_and_regions import small_batch, small_model
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -34,6 +34,7 @@ from visual_grounding.criterions.hardest_negative_triplet import HardestNegative
 from visual_grounding.criterions.label_smoothed_cross_entropy_with_modality_loss import (
     LabelSmoothedCrossEntropyWithModalityLossCriterion,
 )
+from visual_grounding.criterions.masked_lm_with_paired_image import MaskedLMWithPairedImageCriterion
 from visual_grounding.criterions.visual_tlm import VisualTLMCriterion
 from visual_grounding.features.backbones import Preprocessing
 from visual_grounding.features.backbones.dual_encoder_towers import FAMILIES
@@ -50,15 +51,20 @@ from visual_grounding.features.detectors.region_pooling import pool_boxes
 from visual_grounding.features.detectors.selection import Selection, cut_to_picture
 from visual_grounding.features.image_network import ImageNetwork
 from visual_grounding.features.scattering import ScatteringNetwork
+from visual_grounding.models.text_and_regions_decoder import TextAndRegionsDecoder
 from visual_grounding.models.visual_semantic_embedding import VisualSemanticEmbeddingModel
+from visual_grounding.models.vlp_bert import VLPBertModel
+from visual_grounding.models.vlp_translation import VLPTranslationConfig, VLPTranslationEncoder, VLPTranslationModel
 from visual_grounding.modules.encoder_input import EncoderInput
 from visual_grounding.modules.gated_fusion import GatedFusion
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
 from visual_grounding.modules.matching_losses import hardest_negative_triplet_loss
+from visual_grounding.modules.pretrained_bert import bert_config
 from visual_grounding.modules.region_embedding import RegionEmbedding
 from visual_grounding.modules.selective_attention import SelectiveAttention
 from visual_grounding.modules.sru import SRU
 from visual_grounding.modules.standardisation import BatchStandardisation
+from visual_grounding.modules.vision_language_bert import VisionLanguageBert
 from visual_grounding.modules.visual_attention import ImageProjection, VisualAttention
 from visual_grounding.modules.weldon_pooling import weldon_pool
 from visual_grounding.retrieval import search
@@ -470,6 +476,19 @@ def visual_tlm_criterion(dtype: torch.dtype) -> Run:
     return lambda batch: VisualTLMCriterion(task)(model, batch)[0], (stream_batch(),)
 
 
+@forward
+def vtlm_translation(dtype: torch.dtype) -> Run:
+    """Scores of the next words, with images and without; step by step."""
+    model = made(build_translation(), dtype)
+
+    def call(inputs: dict[str, Tensor], visual: dict[str, Tensor]) -> Any:
+        encoded = model.encoder(inputs["src_tokens"], visual=visual)
+        step = model.decoder(inputs["prev_output_tokens"][:, :1], encoder_out=encoded, incremental_state={})[0]
+        return model(**inputs, visual=visual)[0], model(**inputs)[0], step
+
+    return call, (translation_inputs(), region_inputs(masked=False))
+
+
 # --- networks: B = 2 pictures ---------------------------------------------------------------------------------------
 
 
@@ -577,6 +596,73 @@ def scattering(dtype: torch.dtype) -> Run:
 def scaled_network(dtype: torch.dtype) -> Run:
     """Random weights whose features are of a usable size."""
     return made(Scaled(nn.Conv2d(3, 4, 3)), dtype), (numbers(2, 3, 9, 9, dtype=dtype),)
+
+
+# --- VLP: B = 3, T = 4, G = 2, N = 1, R = 2, F = 6, D = 8, V = 10 -----------------------------------------------------
+
+BERT = {
+    "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "max_position_embeddings": 7,
+    "type_vocab_size": 2, "layer_norm_eps": 1e-12, "initializer_range": 0.02,
+}  # fmt: skip
+
+
+def seen_regions(dtype: torch.dtype) -> dict[str, Tensor]:
+    """Two regions, one, none; with tags, of which the first sentence's second has no position left."""
+    corner = numbers(3, 1, 2, 2).sigmoid() / 2
+    return {
+        "features": numbers(3, 1, 2, 6).half(),
+        "boxes": torch.cat([corner, corner + 0.4], dim=-1).to(dtype),
+        "padding_mask": absent([0, 0], [0, 1], [1, 1]).view(3, 1, 2),
+        "tags": torch.tensor([[5, 9], [6, 7], [1, 1]]),
+    }
+
+
+SENTENCES = ([5, 6, 7, 2], [8, 2, 1, 1], [1, 9, 8, 2])
+
+
+@forward
+def vision_language_bert(dtype: torch.dtype) -> Run:
+    """With tags and regions, for which there are positions; with neither."""
+    stream = made(VisionLanguageBert(bert_config({**BERT, "max_position_embeddings": 12}, 10), 6), dtype)
+    inputs = torch.tensor(SENTENCES), seen_regions(dtype)
+    return lambda tokens, visual: (stream(tokens, visual), stream(tokens).hidden), inputs
+
+
+@forward
+def vlp_translation(dtype: torch.dtype) -> Run:
+    """With tags and regions, looked at apart as well; from text alone."""
+    config = bert_config({**BERT, "max_position_embeddings": 12}, 10)
+    sizes = {"decoder_embed_dim": 8, "decoder_ffn_embed_dim": 16, "decoder_attention_heads": 2, "decoder_layers": 1,
+             "encoder_embed_dim": 8, "decoder_input_dim": 8, "decoder_output_dim": 8}  # fmt: skip
+    cfg, words = VLPTranslationConfig.from_namespace(Namespace(**sizes)), Dictionary()
+    encoder = VLPTranslationEncoder(words, VisionLanguageBert(config, 6), 8, freeze=True)
+    decoder = TextAndRegionsDecoder(cfg, words, nn.Embedding(len(words), 8, words.pad()))
+    model = made(VLPTranslationModel(encoder, decoder), dtype)
+
+    def call(tokens: Tensor, before: Tensor, visual: dict[str, Tensor]) -> Any:
+        scores, extra = model(tokens, None, before, visual=visual, attend_apart=(0,))
+        return scores, extra["attended_apart"][0], model(tokens, None, before)[0]
+
+    return call, (torch.tensor(SENTENCES), torch.tensor([[2, 3, 3], [2, 3, 1], [2, 0, 3]]), seen_regions(dtype))
+
+
+@forward
+def vision_language_pretraining(dtype: torch.dtype) -> Run:
+    """Both losses of a batch with hidden words, tags, and other images; and of text alone."""
+    model = made(VLPBertModel(VisionLanguageBert(bert_config(BERT, 10), 6)), dtype)
+    task = Namespace(source_dictionary=Dictionary())
+    criterion = MaskedLMWithPairedImageCriterion(task)
+    tokens, visual = torch.tensor(SENTENCES), seen_regions(dtype)
+    sample = {
+        "net_input": {"src_tokens": tokens, "visual": visual}, "ntokens": 9, "paired": torch.tensor([1, 0, -1]),
+        "target": torch.where(tokens == 5, 6, 1), "tag_target": torch.where(visual["tags"] > 5, 4, 1),
+    }  # fmt: skip
+
+    def call(sample: dict[str, Any]) -> Any:
+        return criterion(model, sample)[0], model.stream(sample["net_input"]["src_tokens"]).hidden
+
+    return call, (sample,)
 
 
 # --- search and scores: these are float32 inside, whatever the model's precision ------------------------------------

@@ -20,16 +20,21 @@ pytestmark = pytest.mark.slow  # it repeats what test_forwards.py and test_chain
 
 # Functions that never see a tensor on a device, or move tensors there themselves; a module is listed by its name alone.
 ON_THE_CPU_ONLY = {
+    "data.sentence_pairs:SentencePairs.sentences": "reads sentences from a file",
     "features.backbones.torchvision_networks:download": "reads a file",
     "features.detectors.onnx_detectors": "onnxruntime has devices of its own; its maps are pooled as others",
     "features.image_network:restore_image_network": "builds a network from a file; it is moved afterwards",
+    "data.image_tags": "names what is seen in a data loader's worker",
+    "data.masked_pairs": "masks words in a data loader's worker",
     "models.pretrained_start": "copies weights of a file into a model that is on the CPU still",
     "models.visual_model": "compares weights of a file with those of a model, by names and shapes",
     "modules.joint_embedding:config_of_state": "reads shapes",
+    "modules.pretrained_bert:PretrainedBert.__init__": "holds what was read from a file",
     "retrieval.retriever:Retriever.embed_cells": "refuses, for kinds that can't",
     "retrieval.search:_refuse_broken": "reads a broken index, on the CPU, to name its row",
     "retrieval.search:_Best._set_aside": "a way that only the CPU takes, by the device of what it is offered",
     "storage.checkpoints": "reads files",
+    "probes.last_word:_batches": "collates; what it gives is moved to the model's device afterwards",
     "tasks.validation_scores:Scored.__init__": "holds names and a function",
     "tasks.frozen_weights": "has nothing to do without an optimizer's step, which needs backward",
 }

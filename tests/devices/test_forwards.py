@@ -26,6 +26,7 @@ ASKS_FOR_NUMBERS = {
     "models.post_encoder_fusion:PostEncoderFusionEncoder.forward": "fairseq's encoder asks whether there is padding",
     "models.vtlm:VTLMModel.forward": "which words and regions are to be predicted",
     "modules.encoder_input:EncoderInput._check_rows": "how many pieces there are",
+    "modules.vision_language_bert:VisionLanguageBert._check_length": "how long the text is, where tags may not fit",
     "modules.standardisation:BatchStandardisation.forward": "which vectors are present",
     "retrieval.recall:retrieval_ranks": "which images have a caption",
     "retrieval.search:rerank": "whether a score is 0",

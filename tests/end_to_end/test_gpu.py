@@ -31,6 +31,41 @@ def test_half_precision_trains_and_generates(arch, precision, tiny_translation, 
     assert sum(line.startswith("H-") for line in done.stdout.splitlines()) == 12
 
 
+@pytest.mark.parametrize("precision", [(), ("--fp16",), ("--amp",)])
+def test_a_stream_is_pretrained_and_translated_from_on_cuda(precision, tiny_pairs, pretrain_flags, user_dir, tmp_path):
+    images = ["--image-features", tiny_pairs / "store", "--image-ids", tiny_pairs / "ids"]
+    sizes = ["--decoder-layers", 2, "--decoder-embed-dim", 32, "--decoder-ffn-embed-dim", 64,
+             "--decoder-attention-heads", 2, "--encoder-layers", 2, "--encoder-embed-dim", 32,
+             "--encoder-ffn-embed-dim", 64, "--encoder-attention-heads", 2]  # fmt: skip
+    task = [
+        tiny_pairs / "bin",
+        "--user-dir",
+        user_dir,
+        "--task",
+        "grounded_translation",
+        "-s",
+        "en",
+        "-t",
+        "de",
+        *images,
+    ]
+    first = [*pretrain_flags(tiny_pairs, tmp_path / "vtlm"), *precision]
+    first.remove("--cpu")
+    then = [
+        *task, "--arch", "vtlm_translation_tiny", *sizes, "--max-source-positions", 64, "--max-target-positions", 64,
+        "--visual-pretrained", tmp_path / "vtlm/checkpoint_last.pt", "--criterion", "label_smoothed_cross_entropy",
+        "--optimizer", "adam", "--lr", 0.001, "--batch-size", 16, "--max-epoch", 1, "--no-progress-bar",
+        "--save-dir", tmp_path / "translation", *precision,
+    ]  # fmt: skip
+    for flags in (first, then):
+        done = run_command("fairseq-train", *flags)
+        assert done.returncode == 0, done.stderr
+    generation = ["--path", tmp_path / "translation/checkpoint_last.pt", "--beam", 3, "--fp16"]
+    done = run_command("fairseq-generate", *task, *generation)
+    assert done.returncode == 0, done.stderr
+    assert sum(line.startswith("H-") for line in done.stdout.splitlines()) == 12
+
+
 def test_bfloat16_trains_under_hydra(tiny_translation, user_dir, tmp_path):
     done = run_command(
         "fairseq-hydra-train", f"common.user_dir={user_dir}", "common.bf16=true", f"checkpoint.save_dir={tmp_path}",

@@ -9,6 +9,7 @@ import sys
 import pytest
 from conftest import REPOSITORY, shared_data
 
+from visual_grounding.cli.main import main
 from visual_grounding.errors import InputError
 from visual_grounding.storage.lines import read_lines
 
@@ -35,7 +36,7 @@ ROWS = {
 
 def run_script(name: str, **environment: object) -> subprocess.CompletedProcess[str]:
     values = {key: str(value) for key, value in environment.items()}
-    unset = {"DATA", "OUT", "TEXT", "RETRIEVER", "COCO", "KARPATHY", "FLICKR30K", "VISUAL_GROUNDING_DATA"}
+    unset = {"DATA", "OUT", "TEXT", "RETRIEVER", "COCO", "KARPATHY", "FLICKR30K", "SEEDS", "VISUAL_GROUNDING_DATA"}
     kept = {key: value for key, value in os.environ.items() if key not in unset}
     return subprocess.run(["bash", FOLDER / name], env={**kept, **values}, capture_output=True, text=True)
 
@@ -137,6 +138,7 @@ def test_results_reads_recall_in_percent_and_names_a_log_without(tmp_path):
     ("script", "variables", "message"),
     [
         ("prepare.sh", {"DATA": "/nowhere"}, "DATA should be a folder with flickr8k/ in it, but is '/nowhere'"),
+        ("seeds.sh", {"SEEDS": "five"}, "SEEDS should be a whole number, at least 1, but is 'five'"),
         ("prepare.sh", {"SIZE": "huge"}, "SIZE should be small or paper, but is 'huge'"),
         ("full_coco_retriever.sh", {}, "COCO should name the folder with train2014/ and val2014/, but is ''"),
         ("full_wmt16_enro.sh", {"TEXT": "/nowhere"}, "TEXT should name .* but is '/nowhere'"),
@@ -148,6 +150,59 @@ def test_scripts_say_what_is_missing(script, variables, message):
     done = run_script(script, **variables)
     assert done.returncode == 2
     assert re.search(message, done.stderr), done.stderr
+
+
+@pytest.fixture
+def seeds(tmp_path):
+    """Two finished seeds: what evaluate.sh leaves, of four made-up sentences for every text."""
+    references = ["ein Hund läuft im Park .", "eine Katze schläft .", "zwei Kinder spielen Ball .", "ein Mann liest ."]
+    (tmp_path / "reference").write_text("".join(line + "\n" for line in references), encoding="utf-8")
+    for seed, words in ((1, ("Hund", "Katze")), (2, ("Hund", "Mann"))):
+        run = tmp_path / f"seed{seed}"
+        (run / "logs").mkdir(parents=True)
+        recall = {f"test_{name}": (number + seed) / 10 for number, name in enumerate(results.RECALLS)}
+        (run / "logs/recall-bag-test.log").write_text(json.dumps(recall) + "\n")
+        (run / "overlap.json").write_text("{}")
+        for number, word in enumerate(words):
+            lines = [line.replace(word, "Ding").replace("spielen", f"s{seed}{number}") for line in references]
+            (run / f"{number}.txt").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        for text in results.TEXTS:
+            files = ["--hypothesis", run / "0.txt", "--twin", run / "1.txt", "--reference", tmp_path / "reference"]
+            flags = [*files, "--bootstrap-samples", 10, "--out", run / f"scores/{text}.paired.against.text-only"]
+            assert main(["evaluate", *map(str, flags)]) == 0
+        (run / "results.json").write_text(json.dumps(results.collect(run)))
+    return tmp_path
+
+
+def test_finished_seeds_are_put_into_one_table_and_not_trained_again(seeds):
+    done = run_script("seeds.sh", OUT=seeds, SEEDS=2, RETRIEVERS="bag", DATA="/nowhere")
+    assert done.returncode == 0, done.stderr
+    assert "seed 1 of 2 is finished" in done.stdout and "seed 2 of 2 is finished" in done.stdout
+    found = json.loads((seeds / "results.json").read_text())
+    assert found["recall"]["bag"]["test"]["text_to_image_r1"] == [10, 20]
+    assert "| bag, test | 15.0 ± 7.1 / 25.0 ± 7.1 / 35.0 ± 7.1 |" in done.stdout
+    test = found["comparisons"]["masked.valid"]["paired against text-only"]
+    single = [json.loads((seeds / f"seed{seed}/results.json").read_text()) for seed in (1, 2)]
+    expected = [each["comparisons"]["masked.valid"]["paired against text-only"]["delta"] for each in single]
+    assert test["deltas"] == pytest.approx(expected, abs=0.006)
+    assert test["low"] <= test["delta"] <= test["high"] and test["p_holm"] == pytest.approx(min(1, 7 * test["p_value"]))
+    assert f"{test['deltas'][0]:+.2f}, {test['deltas'][1]:+.2f} |" in done.stdout
+    assert done.stdout.count("paired against text-only") == len(results.TEXTS)
+
+
+def test_a_seed_that_is_not_finished_is_run_in_its_own_folder(seeds):
+    (seeds / "seed2/results.json").unlink()
+    done = run_script("seeds.sh", OUT=seeds, SEEDS=2, RETRIEVERS="bag", DATA="/nowhere")
+    assert done.returncode == 2 and "DATA should be a folder with flickr8k/ in it" in done.stderr
+    assert "seed 1 of 2 is finished" in done.stdout and done.stdout.rstrip().endswith("seed 2 of 2")
+    assert not (seeds / "results.json").exists()
+
+
+def test_seeds_of_other_choices_are_refused(seeds):
+    assert run_script("seeds.sh", OUT=seeds, SEEDS=2, RETRIEVERS="bag").returncode == 0
+    done = run_script("seeds.sh", OUT=seeds, SEEDS=2, RETRIEVERS="bag", EPOCHS=3)
+    assert done.returncode == 2
+    assert re.search(r"was begun with 'de given .* 10 20 4000', and these are\s+'de given .* 3 20 4000'", done.stderr)
 
 
 @pytest.mark.data
@@ -194,9 +249,8 @@ def test_real_collection_shares_no_photo_with_validation_or_test(sentences, real
 @pytest.mark.slow
 def test_recipe_runs_from_raw_files_to_scores_on_a_slice(real_data, tmp_path):
     choices = {"LIMIT": 60, "RETRIEVERS": "bag", "RETRIEVER_EPOCHS": 1, "EPOCHS": 1, "MASKED_EPOCHS": 1, "MERGES": 300}
-    for script in ("prepare.sh", "train.sh", "evaluate.sh"):
-        done = run_script(script, DATA=real_data, OUT=tmp_path, OMP_NUM_THREADS=1, **choices)
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    done = run_script("seeds.sh", DATA=real_data, OUT=tmp_path, OMP_NUM_THREADS=1, **choices)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     found = json.loads((tmp_path / "results.json").read_text())
     assert set(found["bleu"]) == set(results.TEXTS)
     assert set(found["bleu"]["plain.test"]) == set(results.SYSTEMS)

@@ -6,7 +6,14 @@ from pathlib import Path
 from conftest import REPOSITORY
 from house.source import PACKAGE
 
-WITH_FAIRSEQ = {"tasks", "models", "criterions", "data", "fairseq_plugin"}  # all others work where there is only torch
+WITH_FAIRSEQ = {
+    "tasks",
+    "models",
+    "criterions",
+    "data",
+    "probes",
+    "fairseq_plugin",
+}  # all others work where there is only torch
 
 
 def rooms(package: Path) -> set[str]:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from visual_grounding.modules.region_embedding import RegionEmbedding
+from visual_grounding.modules.region_embedding import RegionEmbedding, RegionProjection
 
 
 def test_region_embedding_matches_hand_worked_example():
@@ -81,3 +81,22 @@ def test_dropout_works_in_training_alone(dropout):
     dropped = trained == 0
     assert dropped.any() == (dropout > 0)
     torch.testing.assert_close(trained[~dropped], whole[~dropped] / (1 - dropout))
+
+
+def test_projection_matches_hand_worked_example():
+    # f = 2, b = (0.25, 0, 0.75, 1), so w = 0.5, h = 1. Row 1: 3·2 + 1·0.5 + 0.5 = 7; row 2: 4·0.25 + 2·1 − 1 = 2.
+    projection = RegionProjection(1, 2, dropout=0.5).eval()
+    with torch.no_grad():
+        projection.linear.weight.copy_(torch.tensor([[3.0, 0, 0, 0, 0, 1, 0], [0.0, 4, 0, 0, 0, 0, 2]]))
+        projection.linear.bias.copy_(torch.tensor([0.5, -1.0]))
+    found = projection(torch.tensor([[[2.0]]]).half(), torch.tensor([[[0.25, 0.0, 0.75, 1.0]]]))
+    torch.testing.assert_close(found, torch.tensor([[[7.0, 2.0]]]))
+
+
+def test_projection_drops_out_in_training_and_begins_as_small_as_bert():
+    torch.manual_seed(1)
+    projection = RegionProjection(200, 100, dropout=0.5, deviation=0.02)
+    assert projection.linear.weight.std().item() == pytest.approx(0.02, rel=0.05) and not projection.linear.bias.any()
+    features, boxes = torch.ones(1, 50, 200), torch.rand(1, 50, 4)
+    assert (projection(features, boxes) == 0).float().mean().item() == pytest.approx(0.5, abs=0.05)
+    assert torch.equal(projection.eval()(features, boxes), projection(features, boxes))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .significance import draw_sentences
+from .significance import PairedComparison, ResampledScore, compare_draws, draw_sentences
 
 
 class Mass(NamedTuple):
@@ -81,13 +81,41 @@ def mean_mass(
     sums = np.stack([shares[number].sum(axis=1, dtype=np.float64) for number in kept])  # (S, La)
     tokens = np.array([shares[number].shape[1] for number in kept])  # (S,)
     even = np.array([visible[number][1] / sum(visible[number]) for number in kept])  # (S,)
-    drawn = np.empty((samples, sums.shape[1]))
-    for k, chosen in enumerate(draw_sentences(len(kept), samples, seed)):
-        drawn[k] = sums[chosen].sum(axis=0) / tokens[chosen].sum()
+    drawn = _draws(sums, tokens, samples, seed)
     low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
     total = int(tokens.sum())
     mean = sums.sum(axis=0) / total
     return Mass(mean, low, high, float(even @ tokens / total), total, len(kept), len(shares) - len(kept))
+
+
+def compare_mass(
+    shares: Sequence[np.ndarray], others: Sequence[np.ndarray], *, samples: int = 1000, seed: int = 1
+) -> list[PairedComparison]:
+    """The difference of each layer's mean share, of the same tokens twice: with other images, for instance.
+
+    Shapes:
+        shares, others: (La, U) each, of the same sentences
+
+    Raises:
+        ValueError: they are of other sentences.
+    """
+    if [each.shape for each in shares] != [each.shape for each in others]:
+        raise ValueError("shares that are compared should be of the same tokens, but are of other numbers of them")
+    tokens = np.array([each.shape[1] for each in shares])  # (S,)
+    sides = []
+    for side in (shares, others):
+        sums = np.stack([each.sum(axis=1, dtype=np.float64) for each in side])  # (S, La)
+        drawn = _draws(sums, tokens, samples, seed)
+        sides.append([ResampledScore(float(of.sum() / tokens.sum()), k) for of, k in zip(sums.T, drawn.T)])
+    return [compare_draws(one, other) for one, other in zip(*sides)]
+
+
+def _draws(sums: np.ndarray, tokens: np.ndarray, samples: int, seed: int) -> np.ndarray:
+    """Mean share per token on each draw of the sentences: sums (S, La), tokens (S,) -> (samples, La)."""
+    drawn = np.empty((samples, sums.shape[1]))
+    for k, chosen in enumerate(draw_sentences(len(sums), samples, seed)):
+        drawn[k] = sums[chosen].sum(axis=0) / tokens[chosen].sum()
+    return drawn
 
 
 def mass_on_boxes(weights: np.ndarray, images: int, regions: int) -> np.ndarray:

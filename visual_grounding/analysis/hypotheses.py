@@ -18,6 +18,7 @@ from ..text.resemblance import letters
 
 _HYPOTHESIS = re.compile(r"([HD])-(\d+)\t(?:-?(?:inf|nan|[\d.]+(?:e[+-]?\d+)?))(?:\t(.*))?", re.IGNORECASE)
 _SUBWORD_MARK = re.compile(r"@@(?= |$)|(?:^| )(?:\u2581|##(?=\w))")
+_SOURCE = re.compile(r"S-(\d+)\t(.*)")
 _TARGET = re.compile(r"T-(\d+)\t(.*)")
 _UNKNOWN = "<unk>"  # also in <<unk>>, as fairseq-generate writes it into targets
 _ENOUGH = 10  # comparable sentences to tell another set by, where there are so many
@@ -115,6 +116,31 @@ def check_targets(
         )
     said = f"aren't the reference's, letter for letter; {place}."
     yield from warn_of(len(differing), len(compared), said, f"targets in {path}")
+
+
+def check_sources(path: str | Path, source_path: str | Path, sources: Sequence[str]) -> Iterator[str]:
+    """A warning where sources aren't what `fairseq-generate` wrote beside the translations, if it did.
+
+    It is no mistake by itself: a model may have been given masked sentences, and be judged by the whole ones.
+
+    Args:
+        path: of the translations.
+        source_path: of the sources.
+        sources: one for each translation.
+
+    Raises:
+        InputError: as `read_lines`.
+    """
+    found = {int(match[1]): match[2] for match in map(_SOURCE.fullmatch, read_lines(path)) if match}
+    compared = [number for number in sorted(found) if number < len(sources) and _UNKNOWN not in found[number]]
+    differing = [number for number in compared if _letters(found[number]) != _letters(sources[number])]
+    if differing:
+        first = differing[0]
+        said = (
+            f"aren't those of {source_path}, letter for letter; the first is sentence {first + 1}: "
+            f"{_shortened(found[first])}, but {_shortened(sources[first])}."
+        )
+        yield from warn_of(len(differing), len(compared), said, f"sources in {path}")
 
 
 def _letters(text: str) -> str:

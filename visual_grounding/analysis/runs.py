@@ -144,6 +144,8 @@ def tabulate_runs(
 
 def _values(files: ScoreFiles, system: str, metric: str) -> list[float] | None:
     """A system's values of a metric, if they are there."""
+    if metric not in files.scores["metrics"]:
+        return None
     described = (files.scores["systems"].get(system) or {}).get(metric)
     return described["values"] if described else None
 
@@ -153,9 +155,9 @@ def _row(name: str, metric: str, runs: Sequence[Path], files: Sequence[ScoreFile
     described = files[0].scores["metrics"][metric]
     values = {system: [value for each in files for value in _values(each, system, metric) or ()] for system in SYSTEMS}
     seeds = []
-    for run, each in zip(runs, files):
+    for run, each in zip(_names(runs), files):
         several = len(_values(each, "hypothesis", metric) or ()) > 1
-        seeds += [f"{run.name} {Path(path).name}" if several else run.name for path in _files(each, metric)]
+        seeds += [f"{run} {Path(path).name}" if several else run for path in _files(each, metric)]
     test = better_seeds = None
     if values["twin"]:
         deltas = np.subtract(values["hypothesis"], values["twin"])
@@ -181,6 +183,12 @@ def _row(name: str, metric: str, runs: Sequence[Path], files: Sequence[ScoreFile
         None,
         better_seeds,
     )
+
+
+def _names(runs: Sequence[Path]) -> list[str]:
+    """What tables call the runs: their folders' own names, or the whole paths where these don't tell them apart."""
+    names = [run.resolve().name for run in runs]
+    return names if len(set(names)) == len(names) else [str(run) for run in runs]
 
 
 def _files(files: ScoreFiles, metric: str) -> list[str]:

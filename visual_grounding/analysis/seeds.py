@@ -38,7 +38,7 @@ class SeedsTest(NamedTuple):
         low: of the 95 % interval of `delta`.
         high: of the same.
         p_value: two-sided; of no difference.
-        degrees_of_freedom: of Student's distribution.
+        degrees_of_freedom: of Student's distribution; None where nothing varies, with seeds nor sentences.
         seeds: n. With one seed, its own spread is unknown, and the test is of the sentences alone.
     """
 
@@ -47,7 +47,7 @@ class SeedsTest(NamedTuple):
     low: float
     high: float
     p_value: float
-    degrees_of_freedom: float
+    degrees_of_freedom: float | None
     seeds: int
 
 
@@ -78,7 +78,7 @@ def compare_over_seeds(deltas: np.ndarray, resampled: np.ndarray, sentences: int
         of_both = max(0.0, (float(resampled.var(axis=1, ddof=1).mean()) - of_sentences) / (n - 1))
     variance = max(of_seeds + of_sentences - of_both, of_seeds, of_sentences)
     if not variance:  # nothing varies: systems that are the same everywhere, or differ by the same amount everywhere
-        return SeedsTest(mean, deltas.tolist(), mean, mean, float(mean == 0), float("inf"), n)
+        return SeedsTest(mean, deltas.tolist(), mean, mean, float(mean == 0), None, n)
     shares = of_seeds**2 / max(n - 1, 1) + of_sentences**2 / max(sentences - 1, 1)
     freedom = variance**2 / shares
     error = variance**0.5

@@ -1,4 +1,4 @@
-"""Score translations: BLEU in three conventions, chrF, METEOR; mean and spread over seeds; a test against a twin.
+"""Score translations: BLEU in three conventions, chrF, METEOR, COMET; spread over seeds; a test against a twin.
 
     visual-grounding evaluate --hypothesis seed1.txt seed2.txt --twin text1.txt text2.txt --reference test.de --out DIR
 
@@ -12,13 +12,15 @@ The three BLEUs: on tokens, cased (as multi-bleu.perl); on tokens, lower-cased w
 detokenised text. Tokens or detokenised text that the files don't hold are made by the Moses rules. Everything goes to
 DIR/scores.json, too.
 
+METEOR (--meteor-jar) and COMET (--comet, --source) are computed where they are named; else the report says why not.
+
 With --checkpoint and --twin-checkpoint it counts both models' parameters, and warns of a twin that isn't the same model
 but for what images need: that twin is trained with --arch text_only_transformer.
 """
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--twin-checkpoint", metavar="CKPT", help="the same for the twin; a warning where it differs by more than those"
     )
     parser.add_argument("--meteor-jar", metavar="FILE", help="meteor-1.5.jar; needs Java")
+    parser.add_argument(
+        "--comet", metavar="FOLDER", help="a COMET model; needs --source, and pip install unbabel-comet"
+    )
+    parser.add_argument(
+        "--source", metavar="FILE", help="source sentences for --comet, one a line, written as those of --reference"
+    )
+    parser.add_argument("--source-lang", default="en", metavar="LANG", help="their language (default: en)")
     parser.add_argument("--bootstrap-samples", type=int, default=1000, metavar="K", help="resamplings (default: 1000)")
     parser.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for scores.json")
@@ -65,35 +74,52 @@ def run(args: argparse.Namespace) -> None:
     """
     from ..analysis.hypotheses import read_references
     from ..analysis.score_files import described_metric, write_score_files
-    from ..analysis.translation_scores import CONVENTIONS, signatures, text_forms
+    from ..analysis.significance import resample_mean
+    from ..analysis.systems import arrays_of_draws, compare_systems
+    from ..analysis.translation_scores import CONVENTIONS, signatures, spread, text_forms
     from ..storage.artefact import sha256_of_file
+    from .evaluation_table import table_of
 
     _check(args)
     references = read_references(args.reference)
     _warn_about_form(args.reference, references, args.reference_is, "--reference-is")
     reference_forms = text_forms(references, form=args.reference_is, language=args.target_lang)
+    comet = _comet(args, references)
     forms: dict[str, list[TextForms]] = {}
+    of_sentences: dict[str, list[np.ndarray]] = {}
     systems: dict[str, dict[str, Any] | None] = {"hypothesis": None, "twin": None}
     for system, paths, checkpoint in (
         ("hypothesis", args.hypothesis, args.checkpoint),
         ("twin", args.twin, args.twin_checkpoint),
     ):
         forms[system] = [_read_forms(path, args, references) for path in paths]
+        of_sentences[system] = [comet(text, reference_forms) for text in forms[system]] if comet else []
         if paths:
-            systems[system] = _score_system(paths, forms[system], reference_forms, checkpoint, args)
+            means = [float(scores.mean()) for scores in of_sentences[system]]
+            systems[system] = {
+                **_score_system(paths, forms[system], reference_forms, checkpoint, args),
+                "comet": spread(means)._asdict() if means else None,
+            }
     if args.checkpoint and args.twin_checkpoint:
         _warn_about_sizes(args, systems)
     _check_seeds(args, forms)
     comparison, resampled = None, {}
     if args.twin:
         drawn = {name: [_resample(text, reference_forms, args) for text in forms[name]] for name in forms}
-        comparison = _compare(drawn["hypothesis"], drawn["twin"], len(references), args)
-        resampled = _by_metric(drawn)
+        for name, seeds in of_sentences.items():
+            for seed, scores in zip(drawn[name], seeds):
+                seed["comet"] = resample_mean(scores, samples=args.bootstrap_samples, seed=args.seed)
+        comparison = compare_systems(drawn["hypothesis"], drawn["twin"], len(references))
+        comparison |= {"samples": args.bootstrap_samples, "seed": args.seed}
+        for pair, path, twin_path in zip(comparison["pairs"], args.hypothesis, args.twin):
+            pair |= {"hypothesis": path, "twin": twin_path}
+        resampled = arrays_of_draws(drawn)
     signed = signatures(args.target_lang)
     report = {
         "sentences": len(references),
         "test_set": {"file": args.reference, "sha256": sha256_of_file(args.reference)},
-        "metrics": {name: described_metric(label) for name, label in _labels().items()},
+        "metrics": {name: described_metric(label) for name, label in _labels(args.comet).items()},
+        "not_computed": _not_computed(args),
         "resampling": {"samples": args.bootstrap_samples, "seed": args.seed} if args.twin else None,
         "target_lang": args.target_lang,
         "systems": systems,
@@ -106,7 +132,7 @@ def run(args: argparse.Namespace) -> None:
         "meta": _meta(args),
     }
     write_score_files(Path(args.out), report, resampled)
-    print("\n".join(_table(report)))
+    print("\n".join(table_of(report, _labels(args.comet))))
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -118,6 +144,11 @@ def _check(args: argparse.Namespace) -> None:
         )
     if args.twin_checkpoint and not args.twin:
         raise InputError("--twin-checkpoint needs the twin's translations: give them with --twin FILE …")
+    if bool(args.comet) != bool(args.source):
+        raise InputError(
+            "--comet and --source should be given together, as COMET reads the source sentences, but "
+            f"{'--source' if args.comet else '--comet'} is missing."
+        )
     if args.bootstrap_samples < 1:
         raise InputError(f"--bootstrap-samples should be at least 1, but is {args.bootstrap_samples}.")
     if args.seed < 0:
@@ -146,54 +177,45 @@ def _resample(text: "TextForms", references: "TextForms", args: argparse.Namespa
     return resample_scores(text, references, language=args.target_lang, samples=args.bootstrap_samples, seed=args.seed)
 
 
-def _by_metric(drawn: dict[str, list[dict[str, "ResampledScore"]]]) -> dict[str, "np.ndarray"]:
-    """`SYSTEM.METRIC` -> (seeds, K), as `resampled.npz` has it."""
-    import numpy as np
+def _comet(
+    args: argparse.Namespace, references: Sequence[str]
+) -> "Callable[[TextForms, TextForms], np.ndarray] | None":
+    """What scores the sentences of a system with COMET, times 100 as all scores here are; None where it can't be."""
+    from ..analysis.comet import Comet, why_not
+    from ..analysis.hypotheses import check_sources, read_references
+    from ..analysis.translation_scores import check_same_length, text_forms
 
-    return {
-        f"{system}.{metric}": np.stack([seed[metric].drawn for seed in seeds])
-        for system, seeds in drawn.items()
-        for metric in seeds[0]
-    }
-
-
-def _compare(
-    ours: list[dict[str, "ResampledScore"]],
-    theirs: list[dict[str, "ResampledScore"]],
-    sentences: int,
-    args: argparse.Namespace,
-) -> dict[str, Any]:
-    """Each seed against its twin, and all of them by one test."""
-    import numpy as np
-
-    from ..analysis.seeds import compare_over_seeds
-    from ..analysis.significance import compare_draws
-
-    pairs = []
-    for one, other, path, twin_path in zip(ours, theirs, args.hypothesis, args.twin):
-        found = {metric: compare_draws(one[metric], other[metric])._asdict() for metric in one}
-        pairs.append({"hypothesis": path, "twin": twin_path, **found})
-    over_seeds = {}
-    if len(pairs) > 1 and args.bootstrap_samples > 1:
-        for metric in ours[0]:
-            deltas = np.array([pair[metric]["delta"] for pair in pairs])
-            drawn = np.stack([one[metric].drawn - other[metric].drawn for one, other in zip(ours, theirs)])
-            over_seeds[metric] = compare_over_seeds(deltas, drawn, sentences)._asdict()
-    return {
-        "test": "paired bootstrap, p_value: share of resamplings where the hypothesis doesn't score higher",
-        "samples": args.bootstrap_samples,
-        "seed": args.seed,
-        "pairs": pairs,
-        "over_seeds_test": "t-test over seeds and sentences, two-sided",
-        "over_seeds": over_seeds or None,
-    }
+    if why_not(args.comet):
+        return None
+    model = Comet(args.comet)
+    sources = read_references(args.source)
+    check_same_length(args.source, len(sources), args.reference, len(references))
+    _warn_about_form(args.source, sources, args.reference_is, "--reference-is")
+    for path in [*args.hypothesis, *args.twin]:
+        for warning in check_sources(path, args.source, sources):
+            print(f"warning: {warning}", file=sys.stderr)
+    written = text_forms(sources, form=args.reference_is, language=args.source_lang).detokenised
+    return lambda text, truth: 100 * model.score(written, text.detokenised, truth.detokenised)
 
 
-def _labels() -> dict[str, str]:
-    """Score -> its name for readers, in the order of the table."""
+def _not_computed(args: argparse.Namespace) -> dict[str, str]:
+    """Scores that are left out, and why."""
+    from ..analysis.comet import why_not
+
+    missing = {}
+    if args.meteor_jar is None:
+        missing["METEOR"] = "give --meteor-jar FILE"
+    if reason := why_not(args.comet):
+        missing["COMET"] = reason if args.comet else "give --comet FOLDER and --source FILE"
+    return missing
+
+
+def _labels(comet: str | None) -> dict[str, str]:
+    """Score -> its name for readers, in the order of the table; COMET's has the name of its model."""
     from ..analysis.translation_scores import CONVENTIONS
 
-    return {**{name: convention.label for name, convention in CONVENTIONS.items()}, "meteor": "METEOR 1.5"}
+    labels = {name: convention.label for name, convention in CONVENTIONS.items()}
+    return {**labels, "meteor": "METEOR 1.5", "comet": "COMET × 100" + (f", {Path(comet).name}" if comet else "")}
 
 
 def _read_forms(path: str, args: argparse.Namespace, references: Sequence[str]) -> "TextForms":
@@ -294,68 +316,10 @@ def _meta(args: argparse.Namespace) -> dict[str, Any]:
     from ..storage.artefact import sha256_of_file
 
     paths = [*args.hypothesis, *args.twin, args.reference, args.checkpoint, args.twin_checkpoint, args.meteor_jar]
-    versions = {name: version(name) for name in ("sacrebleu", "sacremoses", "numpy")}
+    paths += [args.source]
+    versions = {name: version(name) for name in ("sacrebleu", "sacremoses", "scipy", "numpy")}
     return {
         "arguments": vars(args),
         "sha256": {path: sha256_of_file(path) for path in paths if path},
         "versions": {"visual_grounding": __version__, **versions},
     }
-
-
-def _table(report: dict[str, Any]) -> list[str]:
-    """The report for a reader: one row a score, one column a system, then the test and the signatures."""
-    systems = {name: system for name, system in report["systems"].items() if system}
-    labels = _labels()
-    rows = [["", *systems, *(["difference"] if "twin" in systems else [])]]
-    for name, label in labels.items():
-        cells = [_with_spread(system[name]) for system in systems.values()]
-        if "twin" in systems and systems["twin"][name]:
-            cells.append(f"{systems['hypothesis'][name]['mean'] - systems['twin'][name]['mean']:+.2f}")
-        rows.append([label, *cells])
-    sizes = [system["parameters"] for system in systems.values()]
-    if any(sizes):
-        rows.append(["parameters", *("not given" if size is None else f"{size:,}" for size in sizes)])
-    for_images = [system["parameters_for_images"] for system in systems.values()]
-    if any(for_images):
-        rows.append(["of these for images", *("not given" if size is None else f"{size:,}" for size in for_images)])
-    seeds = len(systems["hypothesis"]["files"])
-    lines = [f"{report['sentences']} sentences ({report['target_lang']}), {seeds} seed{'s' * (seeds > 1)}", ""]
-    lines += _aligned(rows)
-    if report["systems"]["hypothesis"]["meteor"] is None:
-        lines += ["", "METEOR: not computed (give --meteor-jar FILE)"]
-    if report["comparison"]:
-        lines += ["", f"{report['comparison']['test']}; {report['comparison']['samples']} resamplings"]
-        for pair in report["comparison"]["pairs"]:
-            lines += ["", f"{pair['hypothesis']} against {pair['twin']}"]
-            pair_rows = [["", "difference", "95 % interval", "p_value"]]
-            pair_rows += [_tested(label, pair[name]) for name, label in labels.items() if name in pair]
-            lines += _aligned(pair_rows)
-    if report["comparison"] and report["comparison"]["over_seeds"]:
-        lines += ["", f"all {seeds} seeds: {report['comparison']['over_seeds_test']}"]
-        over_seeds = report["comparison"]["over_seeds"]
-        all_rows = [["", "difference", "95 % interval", "p_value"]]
-        lines += _aligned(all_rows + [_tested(labels[name], test) for name, test in over_seeds.items()])
-    lines += [
-        "",
-        *(f"{item['label']}: {item['signature']} ({item['text']})" for item in report["conventions"].values()),
-    ]
-    return lines
-
-
-def _tested(label: str, test: dict[str, Any]) -> list[str]:
-    interval = f"{test['low']:+.2f} … {test['high']:+.2f}"
-    return [label, f"{test['delta']:+.2f}", interval, f"{test['p_value']:.4f}"]
-
-
-def _with_spread(score: dict[str, Any] | None) -> str:
-    if score is None:
-        return "not computed"
-    return f"{score['mean']:.2f}" + ("" if score["std"] is None else f" ± {score['std']:.2f}")
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    """Columns of equal width: the first to the left, the others to the right."""
-    from tabulate import tabulate
-
-    sides = ("left", *["right"] * (len(rows[0]) - 1))
-    return tabulate(rows, tablefmt="plain", colalign=sides, disable_numparse=True).split("\n")

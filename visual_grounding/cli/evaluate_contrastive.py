@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..analysis.contrastive import ScoredTargets, Verdicts
 
 _METRIC = "contrastive_accuracy"
+_SMALLEST = 0.0001  # of the p-values that are printed; scores.json has them all
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -153,6 +154,10 @@ def _meta(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def _p(value: float) -> str:
+    return f"<{_SMALLEST}" if value < _SMALLEST else f"{value:.4f}"
+
+
 def _table(report: dict[str, Any]) -> list[str]:
     """The report for a reader: one row a model, then the test."""
     from tabulate import tabulate
@@ -167,7 +172,7 @@ def _table(report: dict[str, Any]) -> list[str]:
                     f"{system['right']} of {system['examples']}",
                     f"{100 * system['accuracy']:.1f} %",
                     f"{100 * system['low']:.1f} … {100 * system['high']:.1f} %",
-                    f"{system['p_value']:.4f}",
+                    _p(system["p_value"]),
                     str(system["ties"]),
                     f"{100 * whole:.1f} %",
                 ]
@@ -181,6 +186,6 @@ def _table(report: dict[str, Any]) -> list[str]:
         lines += [
             "",
             f"hypothesis - twin: {100 * test['delta']:+.1f} points; right alone: {test['only_first']} and "
-            f"{test['only_second']} examples; p = {test['p_value']:.4f} ({test['test']})",
+            f"{test['only_second']} examples; p {_p(test['p_value'])} ({test['test']})",
         ]
     return lines

@@ -28,6 +28,10 @@ VERBS = {
     "report heatmap": "where in its image a text is, as a heat map; the pointing game",
     "report regions": "photos with their regions drawn: boxes, labels, scores",
     "report runs": "several seeds in one table: spread, differences, one test",
+    "probe": "what a trained model does with its images: one of the following",
+    "probe attention-mass": "share of each decoder layer's attention on regions, and on which boxes",
+    "probe entity-masking": "words of the source hidden: BLEU with and without them",
+    "probe last-word": "last words that a pre-trained stream predicts, with images and without",
     "doctor": "check a whole set-up, and say what is wrong and what to do",
     "user-dir": "print the path for fairseq's --user-dir",
 }

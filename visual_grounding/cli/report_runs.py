@@ -67,8 +67,6 @@ def _as_json(args: argparse.Namespace, rows: Sequence["Row"]) -> dict[str, Any]:
         entry = row._asdict()
         for name in ("hypothesis", "twin", "test"):
             entry[name] = entry[name] and entry[name]._asdict()
-        if row.test and row.test.degrees_of_freedom == float("inf"):  # JSON has no word for it
-            entry["test"]["degrees_of_freedom"] = None
         described.append(entry)
     return {
         "runs": [str(path) for path in args.runs],

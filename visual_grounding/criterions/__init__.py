@@ -2,6 +2,16 @@
 
 import fairseq  # noqa: F401  # first of all: what it registers would else meet a half-imported module here
 
-from . import hardest_negative_triplet, label_smoothed_cross_entropy_with_modality_loss, visual_tlm
+from . import (
+    hardest_negative_triplet,
+    label_smoothed_cross_entropy_with_modality_loss,
+    masked_lm_with_paired_image,
+    visual_tlm,
+)
 
-__all__ = ["hardest_negative_triplet", "label_smoothed_cross_entropy_with_modality_loss", "visual_tlm"]
+__all__ = [
+    "hardest_negative_triplet",
+    "label_smoothed_cross_entropy_with_modality_loss",
+    "masked_lm_with_paired_image",
+    "visual_tlm",
+]

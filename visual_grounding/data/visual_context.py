@@ -169,7 +169,8 @@ class VisualContext:
         """Refuse a model that would leave the images away, or their tags.
 
         Raises:
-            InputError: there are images, but the model takes text alone; or tags, which it doesn't read.
+            InputError: there are images, but the model takes text alone, or needs more of them than the store has; or
+                tags, which it doesn't read.
         """
         if self.store is not None and "visual" not in signature(model.forward).parameters:
             raise InputError(
@@ -177,6 +178,9 @@ class VisualContext:
                 "(--arch transformer and the like) takes text alone. Leave both flags out for the text-only twin, or "
                 "choose an architecture with images, such as --arch visual_aware_transformer."
             )
+        needed = getattr(model, "needs_columns", ())
+        if needed:
+            self.need_columns(*needed, why=f"for {type(model).__name__}")
         if self.tags is not None and not getattr(model, "reads_image_tags", False):
             raise InputError(
                 "--image-tags is for a model that reads tags, such as --arch vlp_translation, but "

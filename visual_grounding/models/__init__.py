@@ -8,7 +8,10 @@ from . import (
     text_only_transformer,
     visual_aware_transformer,
     visual_semantic_embedding,
+    vlp_bert,
+    vlp_translation,
     vtlm,
+    vtlm_translation,
 )
 
 __all__ = [
@@ -17,5 +20,8 @@ __all__ = [
     "text_only_transformer",
     "visual_aware_transformer",
     "visual_semantic_embedding",
+    "vlp_bert",
+    "vlp_translation",
     "vtlm",
+    "vtlm_translation",
 ]

@@ -1,0 +1,114 @@
+"""Checkpoints as probes load them, and what they refuse."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from visual_grounding.errors import InputError
+from visual_grounding.probes.trained import (
+    Trained,
+    batches,
+    check_orders,
+    check_sizes,
+    load_split,
+    load_trained,
+    on_device,
+)
+
+CPU = torch.device("cpu")
+
+
+def load(path: Path, **changes: object) -> Trained:
+    return load_trained(path, "grounded_translation", CPU, changes)
+
+
+def changed(path: Path, folder: Path, **entries: object) -> Path:
+    """A copy of a checkpoint with other entries, such as cfg."""
+    state = torch.load(path, weights_only=True) | entries
+    torch.save(state, folder / "changed.pt")
+    return folder / "changed.pt"
+
+
+def test_model_and_task_are_those_of_the_checkpoint(animals: Path) -> None:
+    trained = load(animals / "seeing.pt")
+    assert (trained.arch, trained.sees, trained.model.training) == ("visual_aware_transformer", True, False)
+    saved = torch.load(animals / "seeing.pt", weights_only=True)["model"]
+    state = trained.model.state_dict()
+    assert all(torch.equal(weight, state[name]) for name, weight in saved.items())
+    assert not load(animals / "text.pt").sees
+
+
+def test_settings_of_the_task_are_changed_but_none_of_images_where_there_were_none(
+    animals: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(animals / "store", tmp_path / "store")
+    moved = {"image_features": str(tmp_path / "store"), "image_seed": 5}
+    assert load(animals / "seeing.pt", **moved).settings.image_features == str(tmp_path / "store")
+    assert load(animals / "seeing.pt", **moved).settings.image_seed == 5
+    assert load(animals / "text.pt", **moved).settings.image_features is None
+
+
+def test_images_come_in_the_order_that_is_asked_for(animals: Path) -> None:
+    trained = load(animals / "seeing.pt")
+    seen = {}
+    for order in ("congruent", "shuffled", "congruent"):
+        dataset = load_split(trained, "test", order)
+        (batch,) = batches(dataset, range(len(dataset)), 24)
+        seen.setdefault(order, []).append(batch["net_input"]["visual"]["features"][batch["id"].argsort()])
+    assert torch.equal(*seen["congruent"]) and not torch.equal(seen["congruent"][0], seen["shuffled"][0])
+    check_orders(trained, ["shuffled"])
+    check_orders(load(animals / "text.pt"), ["congruent"])
+    with pytest.raises(InputError, match=r"images can't be shuffled, as .*text.pt was trained without any") as refused:
+        check_orders(load(animals / "text.pt"), ["congruent", "shuffled"])
+    assert refused.value.choices == ("image_order", "checkpoint")
+
+
+def test_batches_have_the_sentences_that_are_asked_for_the_longest_first(animals: Path) -> None:
+    trained = load(animals / "text.pt")
+    dataset = load_split(trained, "test")
+    found = [batch["id"].tolist() for batch in batches(dataset, [3, 5, 8, 13, 21], 2)]
+    assert [len(batch) for batch in found] == [2, 2, 1] and sorted(row for batch in found for row in batch) == [
+        3,
+        5,
+        8,
+        13,
+        21,
+    ]
+    longest = [max(max(dataset.size(row)) for row in batch) for batch in found]
+    assert longest == sorted(longest, reverse=True)
+    assert on_device(trained, {"a": [torch.ones(2)]})["a"][0].device == CPU
+
+
+def test_what_is_no_checkpoint_is_refused(animals: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"gone\.pt can't be read: No such file"):
+        load(tmp_path / "gone.pt")
+    (tmp_path / "torn.pt").write_bytes((animals / "text.pt").read_bytes()[:5000])
+    with pytest.raises(InputError, match=r"torn\.pt (should be a fairseq checkpoint, but is truncated|can't be read)"):
+        load(tmp_path / "torn.pt")
+    with pytest.raises(InputError, match=r"changed\.pt should be a checkpoint of fairseq-train, but doesn't say how"):
+        load(changed(animals / "text.pt", tmp_path, cfg=None))
+
+
+def test_checkpoints_of_another_task_or_of_an_unknown_architecture_are_refused(animals: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match="should hold a model of the task image_text_matching, but was trained on grounded"
+    ):
+        load_trained(animals / "text.pt", "image_text_matching", CPU, {})
+    cfg = torch.load(animals / "text.pt", weights_only=True)["cfg"]
+    cfg["model"].arch = cfg["model"]._name = "my_transformer"
+    with pytest.raises(InputError, match="of the architecture my_transformer, which isn't known here") as refused:
+        load(changed(animals / "text.pt", tmp_path, cfg=cfg))
+    assert refused.value.choices == ("user_dir",)
+
+
+def test_sentences_that_are_too_long_are_refused(animals: Path) -> None:
+    trained = load(animals / "text.pt")
+    dataset = load_split(trained, "test")
+    check_sizes(trained, dataset, range(24), "test")
+    trained.model.encoder.max_source_positions = 7
+    long = [row for row in range(24) if dataset.size(row)[0] > 7]
+    message = rf"{len(long)} of 24 sentences of test have more, the first is sentence {long[0]} \("
+    with pytest.raises(InputError, match=message):
+        check_sizes(trained, dataset, range(24), "test")

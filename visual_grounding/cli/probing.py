@@ -1,0 +1,122 @@
+"""What every probe's command line shares: which model, which sentences, which images, and what is written."""
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError, check_at_least_one
+
+if TYPE_CHECKING:
+    from ..analysis.intervals import Interval
+
+RESULTS = "results.json"
+_ORDERS = ("congruent", "shuffled", "blank")  # `data/image_order.py` says what they are; this file imports no torch
+# Settings of fairseq's task whose flags here have the same name.
+_SETTINGS = ("data", "image_features", "image_ids", "images_per_sentence", "image_seed", "image_features_unchecked")
+
+
+def add_model(parser: argparse.ArgumentParser, twin: bool = False) -> None:
+    """Add the flags for the model, its sentences and its images."""
+    parser.add_argument("--checkpoint", type=Path, required=True, metavar="CKPT", help="the trained model")
+    if twin:
+        parser.add_argument(
+            "--twin-checkpoint", type=Path, metavar="CKPT", help="a model to compare with, on the same sentences"
+        )
+    parser.add_argument("--data", metavar="DIR", help="binarised text (default: what the model was trained on)")
+    parser.add_argument("--split", default="test", metavar="NAME", help="sentences of this split (default: test)")
+    parser.add_argument("--image-features", metavar="DIR", help="feature store (default: that of the training)")
+    parser.add_argument("--image-ids", metavar="DIR", help="folder with DIR/SPLIT (default: that of the training)")
+    parser.add_argument("--images-per-sentence", type=int, metavar="N", help="the best N (default: as in training)")
+    parser.add_argument(
+        "--image-order",
+        nargs="+",
+        choices=_ORDERS,
+        default=["congruent"],
+        help="each sentence's own images, those of another sentence, or none; the first of several is compared with "
+        "each other (default: congruent)",
+    )
+    parser.add_argument("--image-seed", type=int, metavar="SEED", help="of shuffled (default: as in training)")
+    parser.add_argument(
+        "--image-features-unchecked",
+        action="store_true",
+        help="take features that were made otherwise than those of the training",
+    )
+    parser.add_argument("--user-dir", metavar="DIR", help="folder of an architecture from outside this package")
+
+
+def add_running(parser: argparse.ArgumentParser) -> None:
+    """Add the flags for how it is computed, and where it goes."""
+    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="sentences at a time (default: 64)")
+    parser.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: cuda where there is one)")
+    parser.add_argument("--bootstrap-samples", type=int, default=1000, metavar="K", help="resamplings (default: 1000)")
+    parser.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for results.json")
+
+
+def check_running(args: argparse.Namespace) -> None:
+    """Refuse numbers that make no sense, before anything is loaded.
+
+    Raises:
+        InputError: one of them.
+    """
+    check_at_least_one(batch_size=args.batch_size, bootstrap_samples=args.bootstrap_samples)
+    if args.seed < 0:
+        raise InputError(f"the seed of the resampling should not be negative, but is {args.seed}.", "seed")
+    if len(set(args.image_order)) < len(args.image_order):
+        raise InputError(f"the orders of images should differ, but are {' '.join(args.image_order)}.", "image_order")
+
+
+def changes_of(args: argparse.Namespace) -> dict[str, Any]:
+    """Settings of the model's task that the flags change; what wasn't given stays as in training."""
+    return {name: value for name in _SETTINGS if (value := getattr(args, name)) not in (None, False)}
+
+
+def meta_of(args: argparse.Namespace, files: Iterable[str | Path | None]) -> dict[str, Any]:
+    """What decides the numbers: arguments, contents of files, versions."""
+    from importlib.metadata import version
+
+    from .._version import __version__
+    from ..storage.artefact import sha256_of_file
+
+    versions = {name: version(name) for name in ("fairseq-fixed", "sacrebleu", "torch", "numpy")}
+    return {
+        "arguments": {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()},
+        "sha256": {str(path): sha256_of_file(path) for path in files if path is not None},
+        "versions": {"visual_grounding": __version__, **versions},
+    }
+
+
+def write_results(
+    out: Path, report: dict[str, Any], others: Mapping[str, Callable[[Path], object]] | None = None
+) -> None:
+    """Write results.json and what belongs to it: where it is, all files are of one run.
+
+    Raises:
+        InputError: the folder can't be written.
+    """
+    from ..storage.artefact import json_text
+    from ..storage.file_set import write_file_set
+
+    files: dict[str, Callable[[Path], object]] = dict(others or {})
+    files[RESULTS] = lambda path: path.write_text(json_text(report), encoding="utf-8")
+    write_file_set(out, files, last=RESULTS)
+
+
+def shown(interval: "Interval", digits: int = 2, sign: bool = False) -> str:
+    """A number with its 95 % interval.
+
+    >>> from visual_grounding.analysis.intervals import Interval
+    >>> shown(Interval(41.256, 40.0, 42.5)), shown(Interval(1.5, -0.25, 3.0), sign=True)
+    ('41.26 [40.00, 42.50]', '+1.50 [-0.25, +3.00]')
+    """
+    spec = f"{'+' if sign else ''}.{digits}f"
+    return f"{interval[0]:{spec}} [{interval[1]:{spec}}, {interval[2]:{spec}}]"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns of equal width, the first row their heads."""
+    from tabulate import tabulate
+
+    sides = ("left", *["right"] * (len(rows[0]) - 1))
+    return tabulate(list(rows), tablefmt="plain", colalign=sides, disable_numparse=True).split("\n")

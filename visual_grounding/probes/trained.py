@@ -1,0 +1,153 @@
+"""A trained model with its task, as a checkpoint holds them, and the sentences of a split in batches."""
+
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq import checkpoint_utils, utils
+from fairseq.data import FairseqDataset
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
+from omegaconf import open_dict
+
+from ..errors import InputError
+from ..storage.checkpoints import architecture, load_checkpoint
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model in evaluation mode on its device, and its task.
+
+    Attributes:
+        path: of the checkpoint.
+        arch: its architecture.
+        device: where the model is.
+    """
+
+    path: Path
+    model: Any
+    task: Any
+    arch: str
+    device: torch.device
+
+    @property
+    def settings(self) -> Any:
+        """The task's configuration."""
+        return self.task.cfg
+
+    @property
+    def sees(self) -> bool:
+        """Whether there are images."""
+        return bool(self.settings.image_features)
+
+
+def load_trained(
+    path: Path, kind: str, device: torch.device, changes: Mapping[str, Any], user_dir: str | None = None
+) -> Trained:
+    """Load a checkpoint's model and task.
+
+    Args:
+        path: of the checkpoint.
+        kind: the task that it was trained on, or one derived from that.
+        device: where the model goes.
+        changes: settings of the task that are others now, such as `image_order`. Those of images are left away where
+            the model was trained without: so a text-only twin takes those of its sister.
+        user_dir: a folder with tasks and architectures from outside this package.
+
+    Raises:
+        InputError: it is no checkpoint, or one of another task or of an architecture that isn't known here.
+    """
+    if user_dir is not None:
+        utils.import_user_module(Namespace(user_dir=user_dir))
+    state = _state_of(path)
+    cfg = state["cfg"]
+    name, arch = str(cfg.task._name), str(architecture(state))
+    if not issubclass(TASK_REGISTRY.get(name, object), TASK_REGISTRY[kind]):
+        raise InputError(f"{path} should hold a model of the task {kind}, but was trained on {name}.", "checkpoint")
+    if arch not in MODEL_REGISTRY and arch not in ARCH_MODEL_NAME_REGISTRY:
+        raise InputError(
+            f"{path} has a model of the architecture {arch}, which isn't known here. Name the folder of the code "
+            "that it was trained with.",
+            "user_dir",
+        )
+    with open_dict(cfg.task):
+        for setting, value in changes.items():
+            if setting in cfg.task and (cfg.task.get("image_features") or not setting.startswith("image")):
+                cfg.task[setting] = value
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
+    return Trained(path, model.eval().to(device), task, arch, device)
+
+
+def _state_of(path: Path) -> dict[str, Any]:
+    """A checkpoint as fairseq reads it, by torch's safe loader; what can't be read is refused in words.
+
+    Raises:
+        InputError: it isn't a checkpoint, or doesn't say its task.
+    """
+    try:
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    except Exception:
+        load_checkpoint(path)
+        raise
+    if not state.get("cfg"):
+        raise InputError(f"{path} should be a checkpoint of fairseq-train, but doesn't say how it was trained.")
+    return state
+
+
+def load_split(trained: Trained, split: str, image_order: str = "congruent") -> FairseqDataset:
+    """Sentences of a split, with the images of an order where the model sees any."""
+    if trained.sees:
+        trained.settings.image_order = image_order
+    trained.task.load_dataset(split)
+    return trained.task.dataset(split)
+
+
+def check_orders(trained: Trained, image_orders: Sequence[str]) -> None:
+    """Refuse images in another order than their own for a model that sees none.
+
+    Raises:
+        InputError: it is so.
+    """
+    others = [order for order in image_orders if order != "congruent"]
+    if others and not trained.sees:
+        raise InputError(
+            f"images can't be {others[0]}, as {trained.path} was trained without any.", "image_order", "checkpoint"
+        )
+
+
+def check_sizes(trained: Trained, dataset: FairseqDataset, rows: Sequence[int], split: str) -> None:
+    """Refuse sentences that the model can't read whole.
+
+    Raises:
+        InputError: there are some.
+    """
+    most = utils.resolve_max_positions(trained.task.max_positions(), trained.model.max_positions())
+    _, beyond = dataset.filter_indices_by_size(np.array(rows, dtype=np.int64), most)
+    if len(beyond):
+        raise InputError(
+            f"{trained.path} reads and writes at most {most} tokens a sentence, but {len(beyond)} of {len(rows)} "
+            f"sentences of {split} have more, the first is sentence {min(beyond)} (counted from 0).",
+            "checkpoint",
+            "split",
+        )
+
+
+def batches(dataset: FairseqDataset, rows: Sequence[int], batch_size: int) -> Iterator[dict[str, Any]]:
+    """Batches of some sentences on the CPU, the longest first, so that memory is short at once or never.
+
+    Args:
+        rows: numbers of sentences.
+        batch_size: how many sentences a batch has.
+    """
+    longest = sorted(rows, key=lambda row: np.max(dataset.size(row)), reverse=True)
+    for start in range(0, len(longest), batch_size):
+        yield dataset.collater([dataset[row] for row in longest[start : start + batch_size]])
+
+
+def on_device(trained: Trained, batch: dict[str, Any]) -> dict[str, Any]:
+    """A batch where the model is."""
+    return utils.apply_to_sample(lambda tensor: tensor.to(trained.device), batch)
