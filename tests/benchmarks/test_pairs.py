@@ -79,3 +79,13 @@ def test_retrieval_memory_does_not_grow_with_the_collection():
 def test_retrieval_slope_prints_an_estimate():
     printed = run("retrieval_slope.py", "--images", 400, "--sentences", 64, "--size", 8, "--joint-size", 8)
     assert "estimate for 1M images and 1M sentences: index" in printed
+
+
+@pytest.mark.slow
+def test_modality_loss_benchmark_states_both_costs():
+    printed = run(
+        "modality_loss.py", "--device", "cpu", "--arch", "vtlm_translation_tiny", "--sentences", 2, "--length", 4,
+        "--pairs", 1,
+    )  # fmt: skip
+    assert printed.count("with the modality loss (") == 2 and "beam search of 2 sentences with 36 regions" in printed
+    assert "training step, modality loss / none is" in printed

@@ -91,6 +91,19 @@ def test_what_is_no_checkpoint_is_refused(animals: Path, tmp_path: Path) -> None
         load(changed(animals / "text.pt", tmp_path, cfg=None))
 
 
+def test_text_that_was_moved_is_refused_until_it_is_named(animals: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"moved should hold the binarised text .* but is no folder from here"
+    ) as refused:
+        load(animals / "text.pt", data=str(tmp_path / "moved"))
+    assert refused.value.choices == ("data",)
+    shutil.copytree(animals / "bin", tmp_path / "moved")
+    assert load(animals / "text.pt", data=str(tmp_path / "moved")).settings.data == str(tmp_path / "moved")
+    (tmp_path / "moved/dict.de.txt").unlink()
+    with pytest.raises(InputError, match=r"text.pt can't be used: .*dict\.de\.txt"):
+        load(animals / "text.pt", data=str(tmp_path / "moved"))
+
+
 def test_checkpoints_of_another_task_or_of_an_unknown_architecture_are_refused(animals: Path, tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match="should hold a model of the task image_text_matching, but was trained on grounded"

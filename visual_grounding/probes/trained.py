@@ -1,5 +1,6 @@
 """A trained model with its task, as a checkpoint holds them, and the sentences of a split in batches."""
 
+import os
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,7 +60,8 @@ def load_trained(
         user_dir: a folder with tasks and architectures from outside this package.
 
     Raises:
-        InputError: it is no checkpoint, or one of another task or of an architecture that isn't known here.
+        InputError: it is no checkpoint, or one of another task or of an architecture that isn't known here; or its text
+            isn't where it was.
     """
     if user_dir is not None:
         utils.import_user_module(Namespace(user_dir=user_dir))
@@ -78,7 +80,17 @@ def load_trained(
         for setting, value in changes.items():
             if setting in cfg.task and (cfg.task.get("image_features") or not setting.startswith("image")):
                 cfg.task[setting] = value
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
+    data = utils.split_paths(cfg.task.data or "")[:1]
+    if not all(map(os.path.isdir, data)):
+        raise InputError(
+            f"{data[0]} should hold the binarised text that {path} is asked, but is no folder from here. A checkpoint "
+            "names the one that it was trained on; name where that, or another one, lies now.",
+            "data",
+        )
+    try:
+        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
+    except FileNotFoundError as error:  # a dictionary, or what else a task reads beside its text
+        raise InputError(f"{path} can't be used: {error}.", "data") from error
     return Trained(path, model.eval().to(device), task, arch, device)
 
 
