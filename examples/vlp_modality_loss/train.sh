@@ -20,29 +20,25 @@ translator() { # SEED KIND NAME FLAGS…: OUT/seedS/translators/KIND/NAME; BLEU 
     local seed=$1 kind=$2 name=$3
     shift 3
     run "seed$seed/train-$kind-$name" fairseq-train "$OUT/bin/$kind" --user-dir visual_grounding \
-        --task grounded_translation --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)' \
+        --task grounded_translation --optimizer adam --adam-betas '(0.9, 0.98)' \
         --no-epoch-checkpoints --save-dir "$OUT/seed$seed/translators/$kind/$name" --seed "$seed" \
         --eval-bleu --eval-bleu-remove-bpe --eval-bleu-args '{"beam": 1, "max_len_a": 1.2, "max_len_b": 10}' \
         "${device[@]}" --log-format simple "$@"
 }
 
 # Steps 5 and 6: first with the encoder as it is, then everything, from the best checkpoint of the first.
-two_stages() { # SEED KIND NAME CRITERION… -- START…
-    local seed=$1 kind=$2 name=$3 criterion=() visual=()
+two_stages() { # SEED KIND NAME FLAGS…: what the first stage starts from is in `start`
+    local seed=$1 kind=$2 name=$3 visual=()
     shift 3
-    while [ "$1" != -- ]; do criterion+=("$1"); shift; done
-    shift
     if [[ $name != bert-enc* ]]; then mapfile -t visual < <(images "$kind"; tags); fi
-    translator "$seed" "$kind" "$name-1" --arch vlp_translation "${decoder[@]}" --criterion "${criterion[@]}" \
-        "${visual[@]}" --visual-freeze-encoder "$@" "${stage1[@]}" --max-epoch "$STAGE1_EPOCHS"
-    translator "$seed" "$kind" "$name-2" --arch vlp_translation "${decoder[@]}" --criterion "${criterion[@]}" \
+    translator "$seed" "$kind" "$name-1" --arch vlp_translation "${decoder[@]}" "$@" \
+        "${visual[@]}" --visual-freeze-encoder "${start[@]}" "${stage1[@]}" --max-epoch "$STAGE1_EPOCHS"
+    translator "$seed" "$kind" "$name-2" --arch vlp_translation "${decoder[@]}" "$@" \
         "${visual[@]}" --finetune-from-model "$OUT/seed$seed/translators/$kind/$name-1/checkpoint_best.pt" \
         "${stage2[@]}" --max-epoch "$STAGE2_EPOCHS"
 }
-
-# The loss that falls most when lambda is learned for each token, in the last layer: the paper's best.
-without=(label_smoothed_cross_entropy)
-modality=(label_smoothed_cross_entropy_with_modality_loss)
+without=(--criterion label_smoothed_cross_entropy --label-smoothing 0.1)
+modality=(--criterion label_smoothed_cross_entropy_with_modality_loss --label-smoothing 0.1)
 
 steps_1_to_4() { # SEED: BERT, then captions with their photos, then the rows' own sources
     local visual
@@ -52,27 +48,28 @@ steps_1_to_4() { # SEED: BERT, then captions with their photos, then the rows' o
     pretrain "$1" sources sources "$CONTINUE_EPOCHS" "${visual[@]}" \
         --finetune-from-model "$OUT/seed$1/pretrained/captions/checkpoint_best.pt"
 }
-ours() { # SEED KIND
+ours() { # SEED KIND: the loss with a weight that is learned for each token, in the last layer, is the paper's best
     local start=(--visual-pretrained "$OUT/seed$1/pretrained/sources/checkpoint_best.pt") visual
-    two_stages "$1" "$2" learned-last "${modality[@]}" -- "${start[@]}"
+    two_stages "$1" "$2" learned-last "${modality[@]}"
     if [ -n "$FULL" ]; then
-        two_stages "$1" "$2" no-loss "${without[@]}" -- "${start[@]}"
-        two_stages "$1" "$2" fixed-last "${modality[@]}" --modality-weight 0.4 -- "${start[@]}"
-        two_stages "$1" "$2" learned-all "${modality[@]}" --modality-layers all -- "${start[@]}"
+        two_stages "$1" "$2" no-loss "${without[@]}"
+        two_stages "$1" "$2" fixed-last "${modality[@]}" --modality-weight 0.4
+        two_stages "$1" "$2" learned-all "${modality[@]}" --modality-layers all
         mapfile -t visual < <(images "$2"; tags)
-        translator "$1" "$2" end-to-end --arch vlp_translation "${decoder[@]}" --criterion "${without[@]}" \
-            "${visual[@]}" "${start[@]}" "${stage1[@]}" --lr 0.0005 --max-epoch "$STAGE1_EPOCHS"
+        translator "$1" "$2" end-to-end --arch vlp_translation "${decoder[@]}" "${without[@]}" \
+            "${visual[@]}" "${start[@]}" "${end_to_end[@]}" --max-epoch "$STAGE1_EPOCHS"
     fi
 }
 bert_enc() { # SEED KIND: text alone
-    two_stages "$1" "$2" bert-enc "${without[@]}" -- --bert "$BERT"
+    local start=(--bert "$BERT")
+    two_stages "$1" "$2" bert-enc "${without[@]}"
 }
 transformers() { # SEED KIND: without BERT, from text alone and with VA's attention to the same regions
     local visual
     mapfile -t visual < <(images "$2")
-    translator "$1" "$2" text-only --arch text_only_transformer "${transformer[@]}" --criterion "${without[@]}" \
+    translator "$1" "$2" text-only --arch text_only_transformer "${transformer[@]}" "${without[@]}" \
         --max-epoch "$TRANSFORMER_EPOCHS"
-    translator "$1" "$2" visual-aware --arch visual_aware_transformer "${transformer[@]}" --criterion "${without[@]}" \
+    translator "$1" "$2" visual-aware --arch visual_aware_transformer "${transformer[@]}" "${without[@]}" \
         --max-epoch "$TRANSFORMER_EPOCHS" "${visual[@]}"
 }
 
