@@ -1,4 +1,4 @@
-"""The quickstart as a user runs it: does it show grounding?"""
+"""The quickstart as a user runs it: does it show grounding, in each way that models read pictures?"""
 
 import json
 import os
@@ -28,3 +28,19 @@ def test_quickstart_shows_grounding(tmp_path):
     page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     assert page.count("data:image/jpeg;base64,") >= 12 and "src='http" not in page
     assert (tmp_path / "out/report.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_model_that_reads_regions_as_a_stream_shows_grounding(tmp_path):
+    done = subprocess.run(
+        ["bash", str(REPOSITORY / "examples/quickstart/streams.sh")],
+        env={**os.environ, "OUT": str(tmp_path / "out"), "MODELS": "vtlm_translation", "EPOCHS": "20"},
+        capture_output=True,
+        text=True,
+    )
+    print(done.stdout[-3000:])
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads((tmp_path / "out/results.json").read_text(encoding="utf-8"))
+    shares = {name: found["right"] / found["of"] for name, found in results.items()}
+    assert shares["paired.vtlm_translation.own"] >= 0.95, results
+    assert shares["paired.vtlm_translation.shuffled"] <= 0.60, results
