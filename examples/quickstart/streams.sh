@@ -63,16 +63,14 @@ run preprocess fairseq-preprocess --source-lang en --target-lang de --trainpref 
 images=(--image-features "$out/features/pairs" --image-ids "$out/ids")
 
 train() {
-    local sizes=(--bert-layers 2 --bert-size 128 --bert-ffn-size 256 --bert-heads 4)
-    if [ "$1" = vtlm_translation ]; then
-        sizes=(--encoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256 --encoder-attention-heads 4)
-    fi
-    run "train-$1" fairseq-train "$out/bin" --user-dir visual_grounding --task grounded_translation --arch "$1" \
-        "${sizes[@]}" --decoder-layers 2 --decoder-embed-dim 128 --decoder-ffn-embed-dim 256 --decoder-attention-heads 4 \
+    local name=$1
+    shift
+    run "train-$name" fairseq-train "$out/bin" --user-dir visual_grounding --task grounded_translation \
+        --decoder-layers 2 --decoder-embed-dim 128 --decoder-ffn-embed-dim 256 --decoder-attention-heads 4 \
         --dropout 0.1 "${images[@]}" --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
         --optimizer adam --adam-betas '(0.9, 0.98)' --lr 0.001 --lr-scheduler inverse_sqrt --warmup-updates 200 \
-        --max-tokens 1024 --max-epoch "$epochs" --no-epoch-checkpoints --save-dir "$out/$1" --seed "$seed" "${on_device[@]}" \
-        --log-format simple
+        --max-tokens 1024 --max-epoch "$epochs" --no-epoch-checkpoints --save-dir "$out/$name" --seed "$seed" \
+        "${on_device[@]}" --log-format simple "$@"
 }
 translate() {
     local name=$1 model=$2 split=$3
@@ -83,7 +81,15 @@ translate() {
     cp "$out/logs/translate-$name.log" "$out/translations/$name.txt"
 }
 train_and_translate() {
-    train "$1"
+    case $1 in
+        vtlm_translation)
+            train "$1" --arch vtlm_translation --encoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256 \
+                --encoder-attention-heads 4
+            ;;
+        vlp_translation)
+            train "$1" --arch vlp_translation --bert-layers 2 --bert-size 128 --bert-ffn-size 256 --bert-heads 4
+            ;;
+    esac
     translate "valid.$1.own" "$1" valid
     translate "paired.$1.own" "$1" test
     translate "paired.$1.shuffled" "$1" test --image-order shuffled
