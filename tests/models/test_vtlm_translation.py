@@ -58,6 +58,7 @@ def test_encoder_reads_a_sentence_as_pretraining_does(tmp_path):
     assert encoded["encoder_padding_mask"][0].tolist()[1] == [True, *[False] * 4, False, True, True, True]
     assert torch.equal(encoded["region_padding_mask"][0], regions)
     assert encoded["source_positions"][0].tolist() == [[1, 2, 3, 4], [-1, 2, 3, 4]]
+    assert encoded["src_lengths"][0].tolist() == [[4], [3]]
 
 
 def test_padding_on_either_side_and_more_of_it_changes_nothing():

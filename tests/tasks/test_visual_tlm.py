@@ -78,6 +78,7 @@ def test_pair_is_that_of_the_data_where_none_is_named(tiny_pairs, tmp_path):
     for path in (tiny_pairs / "bin").glob("*fr*"):
         assert path.is_file()
     shutil.copytree(tiny_pairs / "bin", tmp_path / "bin", ignore=shutil.ignore_patterns("*en-fr*"))
+    (tmp_path / "bin/test.en-None.en.idx").touch()  # fairseq-preprocess --only-source
     assert make_task(tmp_path, images=False, lang_pairs=None).pairs == [("en", "de")]
 
 
@@ -169,6 +170,7 @@ def test_store_without_boxes_or_labels_is_refused_by_name(tiny_pairs, tmp_path, 
         ({"lang_pairs": "en-en"}, r"pairs of two languages.* but is 'en-en'"),
         ({"lang_pairs": "en-de,en-de"}, r"each once.* but is 'en-de,en-de': 'en-de'"),
         ({"lang_pairs": "en-it"}, r"bin/dict.it.txt is missing: the languages of the stream should share a dictionary"),
+        ({"lang_pairs": None}, r"one pair of languages .* but holds en-de, en-fr. Name .* --lang-pairs en-de,en-fr$"),
         ({"lang_pairs": None, "data": "nowhere"}, "nowhere should hold binarised pairs.* but holds none"),
         ({"data": None}, "needs a folder of binarised pairs"),
         ({"mask_prob": 0.0}, "--mask-prob should be more than 0 and at most 1, but is 0.0"),

@@ -104,7 +104,7 @@ class VTLMTranslationEncoder(TextAndRegionsEncoder):
             ~there,
             region_padding_mask,
             columns.masked_fill(src_tokens == self.dictionary.pad(), -1),
-            src_lengths=[there[:, 1:].sum(dim=1, keepdim=True)],
+            src_lengths=[(src_tokens != self.dictionary.pad()).sum(dim=1, keepdim=True)],
         )
 
 
