@@ -13,12 +13,12 @@ from small_pairs import KINDS
 from small_streams import SIZES
 
 from visual_grounding import InputError
-from visual_grounding.data.word_masking import MASK
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.finder import write_image_ids as write_found_ids
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.paired import PairedFinder
 from visual_grounding.tasks.visual_tlm import VisualTLMConfig, VisualTLMTask
+from visual_grounding.text.tokenizer_bridge import MASK
 
 
 def make_task(folder: Path, images: bool = True, **flags: object) -> VisualTLMTask:

@@ -22,8 +22,8 @@ from fairseq.models.transformer.transformer_legacy import base_architecture
 from fairseq.modules import LayerNorm
 from torch import Tensor, nn
 
-from ..data.word_masking import MASK
 from ..errors import InputError
+from ..text.tokenizer_bridge import MASK
 from .presets import register_presets
 from .pretrained_start import Pretrained, PretrainedStartConfig, pretrained_of, start_from
 from .text_and_regions import TextAndRegionsEncoder

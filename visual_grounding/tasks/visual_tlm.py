@@ -22,10 +22,11 @@ from ..data.region_masking import RegionMasking
 from ..data.sentence_pairs import PairedText, SentencePairs
 from ..data.visual_batches import VisualContextDataset
 from ..data.visual_context import ImageTablesConfig, VisualContext
-from ..data.word_masking import MASK, Masking, MaskingConfig, WordMasking, check_mask_prob
+from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
 from ..errors import InputError
 from ..modules.masking import BERT_REPLACEMENT
 from ..text.pieces import join_pieces
+from ..text.tokenizer_bridge import MASK
 
 
 @dataclass
