@@ -10,14 +10,15 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from visual_grounding.errors import InputError
 from visual_grounding.storage.lines import read_lines
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "multi30k"))
+from rows import WITH_PHOTOS, Row, mask_nouns, read_noun_positions, read_rows, read_table, write_lines, write_rows
 
 MASK = "[MASK]"
 CAPTION_SPLITS = {"train": "train", "dev": "valid", "test": "test"}
@@ -26,86 +27,12 @@ ARRAYS = {"pooled": "mobilenet1.0_pooled1024", "grid": "mobilenet1.0_grid4x4_pca
 PLAIN = {
     "train": ["multi30k/train"],
     "valid": ["multi30k/val"],
-    "photos": ["multi30k_with_images/val", "multi30k_with_images/val_extra"],
-    "test.photos": ["multi30k_with_images/test"],
+    "photos": WITH_PHOTOS["valid"],
+    "test.photos": WITH_PHOTOS["test"],
     "test.2016": ["multi30k/test_2016_flickr"],
     "test.2017": ["multi30k/test_2017_flickr"],
     "test.coco": ["multi30k/test_2017_mscoco"],
 }
-MASKED = {
-    "train": ["multi30k_with_images/train"],
-    "valid": ["multi30k_with_images/val", "multi30k_with_images/val_extra"],
-    "test": ["multi30k_with_images/test"],
-}
-
-
-class Row(NamedTuple):
-    """One line of Multi30k: where it stands in the published files, its photo here (empty: none), both sentences."""
-
-    split: str
-    line: int
-    photo: str
-    source: str
-    target: str
-
-
-def read_table(path: Path) -> list[dict[str, str]]:
-    """Rows of a TSV file with a header."""
-    header, *lines = read_lines(path)
-    names = header.split("\t")
-    return [dict(zip(names, line.split("\t"), strict=True)) for line in lines]
-
-
-def read_rows(prefix: Path, language: str) -> list[Row]:
-    """Rows of `prefix.{en,LANGUAGE,index.tsv}`.
-
-    Raises:
-        InputError: the files differ in length.
-    """
-    index = read_table(prefix.with_name(prefix.name + ".index.tsv"))
-    source, target = (read_lines(f"{prefix}.{side}") for side in ("en", language))
-    if not len(index) == len(source) == len(target):
-        raise InputError(
-            f"{prefix}: index.tsv has {len(index)} rows, but .en has {len(source)} lines and .{language} {len(target)}."
-        )
-    return [
-        Row(
-            row["multi30k_split"],
-            int(row["multi30k_line"]),
-            "" if row["flickr8k_image"] == "-" else row["flickr8k_image"],
-            *pair,
-        )
-        for row, pair in zip(index, zip(source, target))
-    ]
-
-
-def read_noun_positions(path: Path) -> list[tuple[list[str], list[int]]]:
-    """For each line of `<split>.masks.tsv` its tokens and the 0-based positions of its nouns, singular and plural."""
-    found = []
-    for row in read_table(path):
-        positions = {int(place) for kind in ("noun", "nouns") for place in row[kind].split(",") if place != "-"}
-        found.append((row["tokens"].split(), sorted(positions)))
-    return found
-
-
-def mask_nouns(sentence: str, tokens: list[str], positions: Iterable[int]) -> str:
-    """Replace the words at `positions` by [MASK].
-
-    >>> mask_nouns("a dog runs .", ["a", "dog", "runs", "."], [1])
-    'a [MASK] runs .'
-
-    Raises:
-        InputError: the positions were counted on another tokenisation.
-    """
-    words = sentence.split()
-    if len(words) != len(tokens):
-        raise InputError(
-            f"noun positions are for the {len(tokens)} words {' '.join(tokens)!r}, but the sentence has {len(words)}: "
-            f"{sentence!r}."
-        )
-    for position in positions:
-        words[position] = MASK
-    return " ".join(words)
 
 
 def normalise(sentence: str) -> str:
@@ -160,22 +87,6 @@ def count_overlap(
     return counts
 
 
-def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """One line each."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
-
-
-def write_rows(prefix: Path, rows: list[Row], language: str) -> None:
-    """`prefix.en`, `prefix.LANGUAGE` and `prefix.keys`."""
-    for ending, lines in (
-        ("en", (row.source for row in rows)),
-        (language, (row.target for row in rows)),
-        ("keys", (row.photo for row in rows)),
-    ):
-        write_lines(prefix.with_name(f"{prefix.name}.{ending}"), lines)
-
-
 def write_photos(flickr: Path, out: Path, limit: int | None) -> tuple[set[str], list[str]]:
     """Captions of each split, features of all photos and of the collection; returns the collection and its captions.
 
@@ -210,13 +121,13 @@ def write_sentences(data: Path, out: Path, language: str, limit: int | None) -> 
     for split in ("train", "val"):
         nouns[split] = read_noun_positions(data / "downstream" / "multi30k_masking" / f"{split}.masks.tsv")
     plain: dict[str, list[Row]] = {}
-    for kind, splits in (("plain", PLAIN), ("masked", MASKED)):
+    for kind, splits in (("plain", PLAIN), ("masked", WITH_PHOTOS)):
         for split, names in splits.items():
             rows = [row for name in names for row in read_rows(flickr / name, language)[:limit]]
             if kind == "plain":
                 plain[split] = rows
             else:
-                rows = [row._replace(source=mask_nouns(row.source, *nouns[row.split][row.line])) for row in rows]
+                rows = [row._replace(source=mask_nouns(row.source, *nouns[row.split][row.line], MASK)) for row in rows]
             write_rows(out / kind / split, rows, language)
     return plain
 

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import write_store
+from conftest import write_image_ids, write_store
 from PIL import Image
 
 from visual_grounding.analysis.drawn_regions import colour_of
 from visual_grounding.cli.main import main
+from visual_grounding.features.store import FeatureStore
 
 KEYS = ["a.png", "b.png", "c.png"]
 BOXES = np.array([[[0, 0, 0.5, 0.5], [0.25, 0.25, 1, 1]], [[0, 0, 1, 1]] * 2, [[0] * 4] * 2])
@@ -92,8 +93,31 @@ def test_store_without_boxes_or_scores_is_refused_by_what_it_has(
     assert "grid should have boxes, to be drawn, but has features, labels. docs/regions.md" in capsys.readouterr().err
     write_store(world / "boxes", np.ones((3, 2, 4)), KEYS, {"boxes": BOXES})
     assert run(world, "--min-score", 0.5, store="boxes") == 2
-    assert "--min-score is for a store with scores, but" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the least score is for a store with scores, but" in said and "--min-score" in said
     for key in KEYS:
         (world / "photos" / key).rename(world / "photos" / f"other{key}")
     assert run(world) == 2
     assert "3 of 3 pictures can't be shown: 3 aren't in" in capsys.readouterr().err
+
+
+def test_report_of_sentences_draws_the_regions_of_their_images(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_image_ids(world / "ids", np.array([[0], [1]], np.int32), FeatureStore(world / "store").keys_sha256)
+    (world / "text").write_text("one\ntwo\n")
+    flags = ["--text", world / "text", "--image-ids", world / "ids", "--image-features", world / "store"]
+    flags += ["--images", world / "photos", "--out", world / "page"]
+
+    def drawn(*more: object) -> list[int]:
+        """Pixels of the page's picture in the colours of both labels."""
+        assert main(["report", *map(str, [*flags, *more])]) == 0
+        with Image.open(world / "page/report.png") as picture:
+            found = np.asarray(picture.convert("RGB")).astype(int)
+        return [int((np.abs(found - np.array(colour_of(label))).max(axis=-1) < 30).sum()) for label in (0, 1)]
+
+    assert drawn() == [0, 0]
+    assert min(drawn("--draw-regions")) > 50
+    low, high = drawn("--draw-regions", "--min-score", 0.5)
+    assert low == 0 and high > 50
+    capsys.readouterr()
+    assert main(["report", *map(str, flags), "--min-score", "0.5"]) == 2
+    assert "--min-score 0.5 is for regions that are drawn: give --draw-regions, too." in capsys.readouterr().err

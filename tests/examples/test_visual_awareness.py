@@ -56,12 +56,12 @@ def sentences(tmp_path_factory):
 
 def test_mask_nouns_replaces_the_words_at_the_positions():
     sentence = "a dog and a cat ."
-    assert data.mask_nouns(sentence, sentence.split(), [1, 4]) == "a [MASK] and a [MASK] ."
+    assert data.mask_nouns(sentence, sentence.split(), [1, 4], "[MASK]") == "a [MASK] and a [MASK] ."
 
 
 def test_mask_nouns_refuses_another_tokenisation():
     with pytest.raises(InputError, match=r"for the 3 words 'a dog \.', but the sentence has 2: 'a dog\.'"):
-        data.mask_nouns("a dog.", ["a", "dog", "."], [1])
+        data.mask_nouns("a dog.", ["a", "dog", "."], [1], "[MASK]")
 
 
 def test_read_noun_positions_joins_singular_and_plural(tmp_path):

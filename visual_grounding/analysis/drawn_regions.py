@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from ..errors import InputError
 from ..features.columns import NO_LABEL
 from ..features.framing import Box
+from ..features.store import FeatureStore
 
 SIDE = 448  # pixels of a picture on the page
 _LETTERS = 13  # pixels high
@@ -38,6 +41,48 @@ class Region(NamedTuple):
         'wet dog 0.50'
         """
         return " ".join([*([self.name] if self.name else []), *([] if self.score is None else [f"{self.score:.2f}"])])
+
+
+def check_drawable(store: FeatureStore, min_score: float | None) -> None:
+    """Refuse a store whose regions can't be drawn, or not chosen by their scores.
+
+    Raises:
+        InputError: it has no boxes, or no scores although they are asked for.
+    """
+    if "boxes" not in store.columns:
+        raise InputError(
+            f"{store.folder} should have boxes, to be drawn, but has {', '.join(('features', *store.columns))}. "
+            "docs/regions.md says how a store of regions is made."
+        )
+    if min_score is not None and "scores" not in store.columns:
+        raise InputError(
+            f"the least score is for a store with scores, but {store.folder} has {', '.join(store.columns)}.",
+            "min_score",
+        )
+
+
+def regions_of_images(store: FeatureStore, rows: Sequence[int], min_score: float | None = None) -> list[list[Region]]:
+    """What a store knows of the regions of some images, those that are absent left out, in its order.
+
+    Args:
+        rows: of the images.
+        min_score: regions below are left out, too.
+    """
+    ids = np.array(rows, dtype=np.int64)
+    absent, columns = store.gather(ids)[1], store.gather_columns(ids)  # (I, R), (I, R, …)
+    names = {"attributes": store.attribute_names, "labels": store.label_names}
+    found: list[list[Region]] = []
+    for image, place in np.ndindex(absent.shape):
+        if place == 0:
+            found.append([])
+        own = {name: values[image, place] for name, values in columns.items()}
+        score = float(own["scores"]) if "scores" in own else None
+        if absent[image, place] or (min_score is not None and score is not None and score < min_score):
+            continue
+        said = [names[column][own[column]] for column in names if own.get(column, NO_LABEL) != NO_LABEL]
+        label = int(own.get("labels", NO_LABEL))
+        found[-1].append(Region(Box(*(float(corner) for corner in own["boxes"])), label, " ".join(said), score))
+    return found
 
 
 def colour_of(label: int) -> tuple[int, int, int]:

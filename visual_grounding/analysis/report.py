@@ -75,9 +75,18 @@ class ReportSection:
 
 
 def images_of_sentences(
-    ids: ImageIds, sentences: Sequence[int], store: FeatureStore, images: ImageSource, limit: int
+    ids: ImageIds,
+    sentences: Sequence[int],
+    store: FeatureStore,
+    images: ImageSource,
+    limit: int,
+    draw: Callable[[int, Image.Image], Image.Image] | None = None,
 ) -> list[list[ReportImage]]:
-    """The pictures of each sentence, best first, at most `limit`; keys are looked up in one pass over the store's."""
+    """The pictures of each sentence, best first, at most `limit`; keys are looked up in one pass over the store's.
+
+    Args:
+        draw: what to make of a picture, by its row of the store.
+    """
     tables = [
         [(int(row), float(score)) for row, score in zip(ids.ids[s], ids.scores[s]) if row >= 0] for s in sentences
     ]
@@ -86,6 +95,9 @@ def images_of_sentences(
     shown = set(names.values())
     places = {key: place for place, key in enumerate(images.keys) if key in shown}
     pictures = {row: load_picture(images, key, places) for row, key in names.items()}
+    for row, picture in pictures.items():
+        if draw is not None and picture.image is not None:
+            picture.image = draw(row, picture.image)
     return [[replace(pictures[row], score=score) for row, score in table[:limit]] for table in tables]
 
 

@@ -9,8 +9,12 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .image_source import add_image_source, check_pictures, open_image_source
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sample", type=int, default=12, metavar="N", help="show N sentences drawn at random (12)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the sample")
     parser.add_argument("--images-per-sentence", type=int, default=8, metavar="N", help="show at most N images (8)")
+    parser.add_argument("--draw-regions", action="store_true", help="draw the regions of the feature store")
+    parser.add_argument("--min-score", type=float, metavar="S", help="leave out regions with a lower score")
     parser.add_argument("--title", default="Sentences and their images", help="heading of the page")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for report.html and report.png")
 
@@ -44,8 +50,10 @@ def run(args: argparse.Namespace) -> None:
     """
     import numpy as np
 
+    from ..analysis.drawn_regions import SIDE, check_drawable, draw_regions, regions_of_images
     from ..analysis.hypotheses import read_hypotheses
-    from ..analysis.report import ReportRow, ReportSection, images_of_sentences, write_report
+    from ..analysis.overlay import letterbox
+    from ..analysis.report import THUMBNAIL, ReportRow, ReportSection, images_of_sentences, write_report
     from ..errors import InputError
     from ..features.store import FeatureStore
     from ..retrieval.image_ids import ImageIds
@@ -74,15 +82,23 @@ def run(args: argparse.Namespace) -> None:
     else:
         rng = np.random.default_rng(args.seed)
         rows = sorted(rng.choice(len(text), size=min(args.sample, len(text)), replace=False).tolist())
-    pictures = images_of_sentences(ids, rows, store, images, args.images_per_sentence)
+    if args.min_score is not None and not args.draw_regions:
+        raise InputError(f"--min-score {args.min_score:g} is for regions that are drawn: give --draw-regions, too.")
+    if args.draw_regions:
+        check_drawable(store, args.min_score)
+
+    def draw(row: int, picture: "Image.Image") -> "Image.Image":
+        return letterbox(draw_regions(picture, regions_of_images(store, [row], args.min_score)[0]))
+
+    drawing = draw if args.draw_regions else None
+    pictures = images_of_sentences(ids, rows, store, images, args.images_per_sentence, drawing)
     check_pictures((picture for found in pictures for picture in found), images, args)
     shown = [
         ReportRow(text[row], found, [(name, lines[row], None) for name, lines in outputs])
         for row, found in zip(rows, pictures)
     ]
-    write_report(
-        Path(args.out), args.title, [ReportSection(f"{len(rows)} of {len(text)} sentences", shown, ids.signature)]
-    )
+    section = ReportSection(f"{len(rows)} of {len(text)} sentences", shown, ids.signature)
+    write_report(Path(args.out), args.title, [section], side=SIDE if args.draw_regions else THUMBNAIL)
     print(f"{Path(args.out) / 'report.html'} and report.png show {len(rows)} sentences.")
 
 

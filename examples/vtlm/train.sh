@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Pre-trains the stream of text and regions, and fine-tunes and trains translators; a seed each. Choices: settings.sh.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
+
+images() { # KIND [STORE]: the flags of each row's own photo
+    printf '%s\n' --image-features "$OUT/${2:-regions}" --image-ids "$OUT/ids/$1"
+}
+
+pretrain() { # SEED NAME DATA FLAGS…: OUT/seedS/pretrained/NAME
+    local seed=$1 name=$2 data=$3
+    shift 3
+    run "seed$seed/pretrain-$name" fairseq-train "$OUT/bin/$data" --user-dir visual_grounding --task visual_tlm \
+        --arch vtlm "${sizes[@]}" --criterion visual_tlm --optimizer adam "${pretraining[@]}" \
+        --max-epoch "$PRETRAIN_EPOCHS" --best-checkpoint-metric word_accuracy --maximize-best-checkpoint-metric \
+        --no-epoch-checkpoints --save-dir "$OUT/seed$seed/pretrained/$name" --seed "$seed" "${device[@]}" \
+        --log-format simple "$@"
+}
+
+translator() { # SEED KIND NAME FLAGS…: OUT/seedS/translators/KIND/NAME
+    local seed=$1 kind=$2 name=$3
+    shift 3
+    run "seed$seed/train-$kind-$name" fairseq-train "$OUT/bin/$kind" --user-dir visual_grounding \
+        --task grounded_translation --arch vtlm_translation "${sizes[@]}" --criterion label_smoothed_cross_entropy \
+        --label-smoothing 0.1 --optimizer adam --max-epoch "$EPOCHS" --no-epoch-checkpoints \
+        --save-dir "$OUT/seed$seed/translators/$kind/$name" --seed "$seed" "${device[@]}" --log-format simple "$@"
+}
+
+finetune() { # SEED PRETRAINED NAME FLAGS…: on masked and on whole sources; with FLAGS' images of KIND where it's MMT
+    local seed=$1 from=$2 name=$3 kind
+    shift 3
+    for kind in masked plain; do
+        local visual=()
+        if [[ $name == *mmt* ]]; then mapfile -t visual < <(images $kind "${STORE:-}"); fi
+        translator "$seed" $kind "$name" "${finetuning[@]}" \
+            --visual-pretrained "$OUT/seed$seed/pretrained/$from/checkpoint_best.pt" "${visual[@]}" "$@"
+    done
+}
+
+from_scratch() { # SEED NAME: with images where it's MMT
+    local seed=$1 name=$2 kind
+    for kind in masked plain; do
+        local visual=()
+        if [[ $name == *mmt* ]]; then mapfile -t visual < <(images $kind); fi
+        translator "$seed" $kind "$name" "${scratch[@]}" "${visual[@]}"
+    done
+}
+
+# A lane is what has to be done one after another; two lanes run at once.
+tlm() {
+    pretrain "$1" tlm three-way
+    finetune "$1" tlm tlm-nmt
+    if [ -n "$FULL" ]; then finetune "$1" tlm tlm-mmt; fi
+}
+vtlm() {
+    pretrain "$1" vtlm three-way $(images three-way)
+    finetune "$1" vtlm vtlm-mmt
+    if [ -n "$FULL" ]; then
+        finetune "$1" vtlm vtlm-nmt
+        finetune "$1" vtlm vtlm-mmt-random --visual-random-cross-attention
+    fi
+}
+unmasked() {
+    pretrain "$1" unmasked three-way $(images three-way) --visual-unmasked
+    finetune "$1" unmasked unmasked-mmt
+}
+people() { # pre-trained on the rows that people translated alone
+    pretrain "$1" people plain $(images plain)
+    finetune "$1" people people-mmt
+}
+grid() { # cells of a grid with a classifier's labels, in place of a detector's regions
+    pretrain "$1" grid three-way $(images three-way cells)
+    STORE=cells finetune "$1" grid grid-mmt
+}
+scratch() {
+    from_scratch "$1" scratch-nmt
+    from_scratch "$1" scratch-mmt
+}
+
+for seed in $(seq "$SEEDS"); do
+    step "seed $seed"
+    later tlm "$seed"
+    later vtlm "$seed"
+    if [ -n "$FULL" ]; then
+        for lane in unmasked people scratch; do later $lane "$seed"; done
+    fi
+done
+finish
