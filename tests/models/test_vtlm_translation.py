@@ -284,6 +284,11 @@ def test_model_is_not_for_a_task_without_languages():
         build_translation(task)
 
 
+def test_dropout_of_regions_is_that_of_the_flag():
+    assert build_translation().encoder.stream.image_embedding.dropout.p == 0.1
+    assert build_translation(visual_dropout=0.3).encoder.stream.image_embedding.dropout.p == 0.3
+
+
 @pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
 def test_model_runs_in_half_precision(precision):
     model = build_translation().to(precision)
