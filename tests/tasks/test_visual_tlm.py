@@ -99,6 +99,18 @@ def test_masks_change_in_training_and_stay_in_validation(tiny_pairs):
     assert torch.equal(first["net_input"]["visual"]["masked"], first["label_targets"] >= 0)
 
 
+def test_chosen_words_of_training_are_masked_random_or_kept(tiny_pairs):
+    """80, 10 and 10 %; a random word may be the word itself."""
+    task = make_task(tiny_pairs, mask_prob=1.0)
+    task.load_dataset("train")
+    batch = whole_batch(task, "train")
+    chosen = batch["word_targets"] != task.dictionary.pad()
+    seen, own = batch["net_input"]["tokens"][chosen], batch["word_targets"][chosen]
+    masked, kept = (seen == task.dictionary.index(MASK)).float().mean(), (seen == own).float().mean()
+    assert len(seen) > 500 and masked.item() == pytest.approx(0.8, abs=0.07)
+    assert kept.item() == pytest.approx(0.11, abs=0.06) and 0.03 < 1 - masked - kept < 0.17
+
+
 def test_regions_stay_as_they_are_where_none_is_to_be_masked(tiny_pairs):
     task = make_task(tiny_pairs, visual_unmasked=True, mask_prob=0.5)
     task.load_dataset("train")
