@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from .seeds import compare_over_seeds
-from .significance import ResampledScore, compare_draws
+from .intervals import ResampledScore
+from .significance import compare_draws
 
 PAIRED = "paired bootstrap, p_value: share of resamplings where the hypothesis doesn't score higher"
 OVER_SEEDS = "t-test over seeds and sentences, two-sided"

@@ -29,7 +29,7 @@ from ..errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..analysis.significance import ResampledScore
+    from ..analysis.intervals import ResampledScore
     from ..analysis.translation_scores import TextForms
 
 FORMS = ("tokenised", "raw")

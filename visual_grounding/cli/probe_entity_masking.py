@@ -23,7 +23,7 @@ from ..errors import InputError, check_at_least_one
 from .probing import add_model, add_running, aligned, changes_of, check_running, meta_of, shown, write_results
 
 if TYPE_CHECKING:
-    from ..analysis.significance import ResampledScore
+    from ..analysis.intervals import ResampledScore
     from ..analysis.translation_scores import TextForms
 
     Resampled = Mapping[str, ResampledScore]  # scores by name
