@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from .seeds import compare_over_seeds
 from .intervals import ResampledScore
+from .seeds import compare_over_seeds
 from .significance import compare_draws
 
 PAIRED = "paired bootstrap, p_value: share of resamplings where the hypothesis doesn't score higher"
