@@ -158,6 +158,17 @@ def test_extract_with_a_grid_labels_its_cells(images: Path, tmp_path: Path) -> N
     assert len(store.label_names) == 1000
 
 
+def test_extract_with_boxes_says_where_the_cells_of_a_grid_lie(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--images", images, "--backbone", "scattering", "--image-size", 32, "--pool", "grid", "--grid", 2]
+    assert extract(*flags, "--boxes", "--out", tmp_path / "store") == 0
+    assert "3 images, 4 regions of 216 numbers each, with boxes." in capsys.readouterr().out
+    assert FeatureStore(tmp_path / "store").columns == ("boxes",)
+    assert extract(*flags, "--out", tmp_path / "plain") == 0
+    assert FeatureStore(tmp_path / "plain").columns == ()
+
+
 DETECTOR = ["--detector", "fasterrcnn_mobilenet_v3_large_320_fpn"]
 BACKBONE = ["--backbone", "resnet18"]
 CELLS = [*BACKBONE, "--region-source", "grid", "--grid", "2"]
@@ -169,6 +180,8 @@ CELLS = [*BACKBONE, "--region-source", "grid", "--grid", "2"]
         ([*DETECTOR, "--grid", "2"], "grid goes with a backbone; here it would mean nothing. Leave it out. See"),
         ([*DETECTOR, "--pool", "max"], "pool goes with a backbone; here it would mean nothing."),
         ([*DETECTOR, "--region-source", "grid"], "region source goes with a backbone; here it would mean nothing."),
+        ([*DETECTOR, "--boxes"], "boxes goes with a backbone; here it would mean nothing."),
+        ([*CELLS, "--boxes"], "boxes goes with regions that are parts of a map; here it would mean nothing."),
         ([*BACKBONE, "--regions", "5"], "regions goes with a detector; here it would mean nothing."),
         ([*BACKBONE, "--min-score", "0"], "min score goes with a detector; here it would mean nothing."),
         ([*BACKBONE, "--nms-across-classes"], "nms across classes goes with a detector; here it would"),

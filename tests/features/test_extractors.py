@@ -17,6 +17,7 @@ from visual_grounding.features.computation import Computation, choose_computatio
 from visual_grounding.features.dry_run import dry_run
 from visual_grounding.features.extraction import extract
 from visual_grounding.features.extractors import load_extractor
+from visual_grounding.features.map_boxes import BoxedMapExtractor
 from visual_grounding.features.map_extractor import MEAN, MapExtractor, Pooling
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.images.sources import open_images
@@ -185,6 +186,9 @@ def test_load_extractor_knows_maps_and_extractors_from_outside() -> None:
     assert isinstance(found, TileDetector) and found.plan["weights"] == "3.5"
     with pytest.raises(InputError, match=rf"{OUTSIDE} has no map to be pooled, but the pooling is grid"):
         load_extractor(OUTSIDE, None, None, 1, Pooling("grid", 2), CPU)
+    assert isinstance(load_extractor("scattering", None, None, 1, MEAN, CPU, boxes=True), BoxedMapExtractor)
+    with pytest.raises(InputError, match=rf"{OUTSIDE} says by itself what its store has, boxes or none: leave them"):
+        load_extractor(OUTSIDE, None, None, 1, MEAN, CPU, boxes=True)
     with pytest.raises(InputError, match=rf"{OUTSIDE} should make a Backbone, since its map is .* made a function"):
         load_backbone(OUTSIDE)
     with pytest.raises(InputError, match=r"the image size should be 1 pixel or more, but is 0"):

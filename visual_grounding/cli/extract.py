@@ -13,6 +13,7 @@ run continues when the same command is given again. Several processes, one a car
   visual-grounding extract --images flickr30k/ --detector onnx:detector.onnx --label-names coco.txt \\
       --feature-maps map_fpn,map_pan --out features/objects
   visual-grounding extract --images flickr30k/ --backbone resnet50 --region-source grid --grid 4 --out features/cells
+  visual-grounding extract --images flickr30k/ --backbone resnet50 --pool grid --boxes --out features/places
 """
 
 import argparse
@@ -52,6 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="mean",
         help="one region, a grid of them, or the embedding that the network itself pools (timm:, clip:; what "
         "`export --dual-encoder` compares with text) (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--boxes",
+        action="store_true",
+        help="with --pool: a column beside the features, where in the whole picture each region lies; what models that "
+        "read regions as a stream need",
     )
     parser.add_argument(
         "--region-source",
@@ -173,11 +180,11 @@ def refuse_strangers(args: argparse.Namespace) -> None:
     whole = args.region_source == "map"
     others = {name: "a detector" for name in _OF_DETECTORS}
     if args.detector is not None:
-        others = {name: "a backbone" for name in ("grid", "pool", "region_source")}
+        others = {name: "a backbone" for name in ("grid", "pool", "region_source", "boxes")}
     elif whole:
         others["label_names"] = "a detector or the cells of a grid"
     else:
-        others["pool"] = "regions that are parts of a map"
+        others |= {name: "regions that are parts of a map" for name in ("pool", "boxes")}
     for name, owner in others.items():
         value = getattr(args, name)
         if value is not None and value is not False and value not in _DEFAULTS:  # 0 equals False
@@ -207,7 +214,7 @@ def extractor_of(args: argparse.Namespace) -> Any:
     if args.detector is None:
         if args.region_source == "grid":
             return GridClassifier(load_backbone(args.backbone, *network), args.grid, names, computation)
-        return load_extractor(args.backbone, *network, Pooling(args.pool, args.grid), computation)
+        return load_extractor(args.backbone, *network, Pooling(args.pool, args.grid), computation, args.boxes)
     chosen = {name: getattr(args, name) for name in Selection._fields}
     return load_detector(
         args.detector,

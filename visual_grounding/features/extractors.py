@@ -4,6 +4,7 @@ from ..errors import InputError
 from .backbones import Backbone, is_outside, load_backbone, load_extension_backbone
 from .computation import Computation
 from .extractor import Extractor
+from .map_boxes import BoxedMapExtractor
 from .map_extractor import MEAN, MapExtractor, Pooling
 
 
@@ -14,6 +15,7 @@ def load_extractor(
     seed: int,
     pooling: Pooling,
     computation: Computation,
+    boxes: bool = False,
 ) -> Extractor:
     """Build an extractor.
 
@@ -21,15 +23,18 @@ def load_extractor(
         name: of a backbone, as `load_backbone`; from outside also of a whole extractor (`backbones/backbone.py`).
         weights, image_size, seed: as `load_backbone`.
         pooling: of the backbone's map; a whole extractor has none.
+        boxes: say of each region where it is; a whole extractor decides on its own columns.
 
     Raises:
-        InputError: as `load_backbone` and `MapExtractor`; or what comes from outside isn't one of both.
+        InputError: as `load_backbone`, `MapExtractor` and `BoxedMapExtractor`; or what comes from outside isn't one of
+            both, or a whole extractor is asked for what it decides by itself.
     """
+    of_map = BoxedMapExtractor if boxes else MapExtractor
     if not is_outside(name):
-        return MapExtractor(load_backbone(name, weights, image_size, seed), pooling, computation)
+        return of_map(load_backbone(name, weights, image_size, seed), pooling, computation)
     made = load_extension_backbone(name, weights, image_size, seed)
     if isinstance(made, Backbone):
-        return MapExtractor(made, pooling, computation)
+        return of_map(made, pooling, computation)
     if not callable(made):
         raise InputError(
             f"{name} should make a Backbone, or a function that makes an Extractor from a Computation, but made a "
@@ -38,6 +43,8 @@ def load_extractor(
         )
     if pooling != MEAN:
         raise InputError(f"{name} has no map to be pooled, but the pooling is {pooling.kind}.", "pool", "grid")
+    if boxes:
+        raise InputError(f"{name} says by itself what its store has, boxes or none: leave them out.", "boxes")
     extractor = made(computation)
     lacking = [part for part in (*Extractor.__annotations__, "load", "rows") if not hasattr(extractor, part)]
     if lacking:

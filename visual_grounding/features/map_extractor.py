@@ -50,6 +50,9 @@ MEAN = Pooling()
 class MapExtractor:
     """An `Extractor` that sees every picture in one size, and pools the map of a network in float32.
 
+    Attributes:
+        map_size: h and w of the network's map; 1 and 1 where it pools by itself.
+
     Raises:
         InputError: the pooling doesn't fit the network.
     """
@@ -61,7 +64,8 @@ class MapExtractor:
         self.pooling = pooling
         self.computation = computation
         self._network = _network(backbone, pooling).to(computation.device)
-        size, height, width = self._map_size()
+        size, height, width = self._measure()
+        self.map_size = (height, width)
         self.shape = (_count_regions(pooling, height, width, backbone.name), size)
         preprocessing = backbone.preprocessing
         choices = {"backbone": backbone.name, "weights": backbone.weights}
@@ -108,7 +112,7 @@ class MapExtractor:
             images = self.backbone.preprocessing.normalise(pixels.to(self.computation.device, non_blocking=True))
             return self._network(images).float()
 
-    def _map_size(self) -> tuple[int, int, int]:
+    def _measure(self) -> tuple[int, int, int]:
         """F, h and w, by one blank image; h = w = 1 where the network pools by itself."""
         blank = self._forward(torch.zeros(1, *self.backbone.preprocessing.shape, 3, dtype=torch.uint8))
         wanted, form = (2, "(B, E)") if self.pooling.kind == "own" else (4, "(B, F, h, w)")
