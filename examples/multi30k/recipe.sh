@@ -24,8 +24,15 @@ run() {
             "$OUT" "$name" "$(tail -n +2 "$done")" "$said" >&2
         return 2
     fi
-    local started=$SECONDS
-    if ! "$@" >"$log" 2>&1; then
+    # Training goes on where it was stopped, and so does its log; whatever else is run begins anew.
+    if [ "$1" != fairseq-train ]; then : >"$log"; fi
+    local started=$SECONDS failed
+    # Outside of any condition: in one, bash lets a function go on behind a command in it that failed.
+    set +e
+    (set -e; "$@") >>"$log" 2>&1
+    failed=$?
+    set -e
+    if [ $failed != 0 ]; then
         tail -n 25 "$log" >&2
         echo "This failed; the whole log is in $log" >&2
         return 1

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from visual_grounding.analysis.intervals import interval_of
+from visual_grounding.analysis.intervals import ResampledScore, interval_of
 from visual_grounding.analysis.significance import (
-    ResampledScore,
     compare_draws,
     draw_sentences,
     resample_mean,

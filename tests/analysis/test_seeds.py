@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
+from visual_grounding.analysis.contrastive import compare_accuracies
 from visual_grounding.analysis.seeds import compare_over_seeds, holm
 
 
@@ -65,13 +66,22 @@ def test_systems_that_are_the_same_do_not_differ() -> None:
     json.dumps(found, allow_nan=False)  # what reports write
 
 
-def simulate(of_seeds: float, of_sentences: float, of_both: float, true: float = 0.0) -> dict[str, float]:
-    """How often, of 500 worlds of 5 seeds and 100 sentences, a difference is claimed at 5 %.
+def test_three_sentences_that_all_differ_alike_prove_nothing() -> None:
+    # All right against all wrong: 2 / 2^3, as McNemar's exact test of one seed says.
+    found = compare_over_seeds(np.ones(1), np.ones((1, 20)), 3)
+    assert (found.delta, found.p_value, found.degrees_of_freedom) == (1, 0.25, None)
+    assert found.p_value == compare_accuracies(np.ones(3, bool), np.zeros(3, bool)).p_value
+    assert compare_over_seeds(-np.ones(2), -np.ones((2, 20)), 10_000).p_value == 0
+    assert compare_over_seeds(np.ones(1), np.ones((1, 20)), 1).p_value == 1
+
+
+def simulate(of_seeds: float, of_sentences: float, of_both: float, true: float = 0.0, n: int = 5) -> dict[str, float]:
+    """How often, of 500 worlds of n seeds and 100 sentences, a difference is claimed at 5 %.
 
     Each argument is a variance of the mean difference: of a seed's, of the sentences' and of a seed's on the sentences.
     """
     rng = np.random.default_rng(7)
-    n, size, worlds = 5, 100, 500
+    size, worlds = 100, 500
     times_drawn = rng.multinomial(size, np.full(size, 1 / size), size=300) / size  # (K, S)
     claimed = dict.fromkeys(("both", "seeds", "sentences"), 0)
     for _ in range(worlds):
@@ -92,6 +102,10 @@ def simulate(of_seeds: float, of_sentences: float, of_both: float, true: float =
 def test_where_nothing_differs_one_claim_in_twenty_is_made(variances: tuple[float, float, float]) -> None:
     # 500 worlds: the standard error of 0.05 is 0.01
     assert 0.02 <= simulate(*variances)["both"] <= 0.08
+
+
+def test_three_seeds_that_matter_most_make_a_few_claims_too_many() -> None:
+    assert 0.04 <= simulate(10, 1, 0.3, n=3)["both"] <= 0.11  # 0.07 of 20,000
 
 
 def test_seeds_alone_or_sentences_alone_claim_differences_that_are_not_there() -> None:

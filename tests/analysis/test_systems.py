@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from visual_grounding.analysis.intervals import ResampledScore
 from visual_grounding.analysis.seeds import compare_over_seeds
-from visual_grounding.analysis.significance import ResampledScore, compare_draws
+from visual_grounding.analysis.significance import compare_draws
 from visual_grounding.analysis.systems import arrays_of_draws, compare_systems
 
 

@@ -1,5 +1,6 @@
 """`visual-grounding evaluate`: one report from real files, and every mistake that a user can make with them."""
 
+import hashlib
 import json
 import os
 from argparse import Namespace
@@ -247,7 +248,9 @@ def test_evaluate_computes_comet_of_every_sentence(
     pair = found.scores["comparison"]["pairs"][0]["comet"]
     assert pair["delta"] == pytest.approx(value - found.scores["systems"]["twin"]["comet"]["values"][0])
     assert found.resampled["hypothesis.comet"].shape == (1, 30)
-    assert found.scores["metrics"]["comet"]["label"] == "COMET × 100, wmt"
+    described = found.scores["metrics"]["comet"]
+    assert described["label"] == "COMET × 100, wmt"
+    assert described["model_sha256"] == hashlib.sha256(b"weights").hexdigest()  # another model of that name is told
     out = capsys.readouterr().out
     assert "COMET × 100, wmt" in out and "COMET: not computed" not in out
 
@@ -360,8 +363,12 @@ def test_evaluate_is_refused_when_pairs_are_incomplete(
 def test_evaluate_is_refused_when_numbers_are_impossible(
     files: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "--bootstrap-samples should be at least 1, but is 0" in refused(files, capsys, "--bootstrap-samples", "0")
-    assert "--seed should not be negative, but is -1" in refused(files, capsys, "--seed", "-1")
+    assert "bootstrap samples should be at least 1, but is 0. See --bootstrap-samples." in refused(
+        files, capsys, "--bootstrap-samples", "0"
+    )
+    assert "the seed of the resampling should not be negative, but is -1. See --seed." in refused(
+        files, capsys, "--seed", "-1"
+    )
 
 
 def test_evaluate_is_refused_when_a_checkpoint_or_jar_is_wrong(

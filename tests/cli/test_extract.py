@@ -138,8 +138,8 @@ def test_extract_with_an_onnx_detector_writes_what_it_finds(
     images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_detector(tmp_path / "tiny.onnx")
-    (tmp_path / "names").write_text("cat\ndog\nbird\n")
-    flags: list[object] = ["--detector", f"onnx:{tmp_path}/tiny.onnx", "--label-names", tmp_path / "names"]
+    (tmp_path / "names.json").write_text('{"0": "cat",\n "1": "dog",\n "2": "bird"}')  # its lines would fit, too
+    flags: list[object] = ["--detector", f"onnx:{tmp_path}/tiny.onnx", "--label-names", tmp_path / "names.json"]
     flags += ["--feature-maps", "map_fine,map_mean", "--regions", 3, "--min-score", 0.25, "--nms-iou", 0.6]
     assert extract("--images", images, *flags, "--dry-run", "--out", tmp_path / "store") == 0
     assert "store: (3, 3, 6) float16 with boxes, labels, scores" in capsys.readouterr().out

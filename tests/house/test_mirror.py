@@ -23,6 +23,7 @@ ELSEWHERE = {
     "cli/prepare_captions.py": "cli/test_prepare.py",
     "cli/prepare_pieces.py": "cli/test_prepare.py",
     "cli/report.py": "analysis/test_report.py",
+    "cli/scoring.py": "cli/test_evaluate.py",
     "cli/retrieve.py": "cli/test_retrieval_verbs.py",
     "cli/user_dir.py": "cli/test_main.py",
     "data/complete_batches.py": "data/test_visual_batches.py",

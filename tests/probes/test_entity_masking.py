@@ -139,14 +139,16 @@ def test_whole_sources_are_translated_as_fairseq_does_and_masked_ones_by_the_pic
 def test_references_are_those_of_the_split(seeing: Trained, animals: Path) -> None:
     dataset = load_split(seeing, "test")
     references = read_lines(animals / "text/test.de")
-    probe.check_references(seeing, dataset, references, "test.de", "test")
-    probe.check_references(seeing, dataset, [*references[:-3], "x", "y", "z"], "test.de", "test")
+    assert not list(probe.check_references(seeing, dataset, references, "test.de", "test"))
+    some = [*references[:-3], "x", "y", "z"]
+    (warning,) = probe.check_references(seeing, dataset, some, "test.de", "test")
+    assert warning.startswith("3 of 24 sentences of test.de (12.5 %) are others, the first is line 22: 'x', where the")
     with pytest.raises(InputError, match=r"test.de should have one reference for each of the 24 .* but has 23"):
-        probe.check_references(seeing, dataset, references[1:], "test.de", "test")
+        list(probe.check_references(seeing, dataset, references[1:], "test.de", "test"))
     others = ["Pferd ."] * 24
     message = rf"24 of 24 sentences \(100.0 %\) are others, the first is line 1: 'Pferd .', .* has '{references[0]}'"
     with pytest.raises(InputError, match=message):
-        probe.check_references(seeing, dataset, others, "test.de", "test")
+        list(probe.check_references(seeing, dataset, others, "test.de", "test"))
 
 
 def test_targets_are_written_by_the_tokenizer_that_made_their_pieces(tmp_path: Path) -> None:

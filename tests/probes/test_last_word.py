@@ -9,10 +9,10 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from visual_grounding.data.word_masking import MASK
 from visual_grounding.errors import InputError
 from visual_grounding.probes.last_word import MASKED, Pair, guess, masked_item, pairs_of, text_of, words_of
 from visual_grounding.probes.trained import Trained, load_split, load_trained
+from visual_grounding.text.tokenizer_bridge import MASK
 
 
 @pytest.fixture
@@ -134,6 +134,20 @@ def test_training_data_are_read_without_the_masks_of_training(trained: Trained) 
         dataset.set_epoch(epoch)
         results.append(guess(trained, dataset, found["en-de"], "both", "test", 12)["target"].pieces_right.tolist())
     assert results[0] == results[1]
+
+
+def test_labels_of_regions_are_not_shown(trained: Trained) -> None:
+    """They would name what is on the picture; in pre-training they are only predicted."""
+    dataset = load_split(trained, "test")
+    found, _ = pairs_of(trained, dataset)
+    seen: list[set[str]] = []
+
+    def remember(_: object, inputs: object, named: dict[str, Any]) -> None:
+        seen.append(set(named["visual"]))
+
+    trained.model.register_forward_pre_hook(remember, with_kwargs=True)
+    guess(trained, dataset, found["en-de"], "source", "test", 6)
+    assert len(seen) == 2 and all("boxes" in each and "labels" not in each for each in seen)
 
 
 def test_a_sentence_that_is_too_long_is_refused(trained: Trained) -> None:

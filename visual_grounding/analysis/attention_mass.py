@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .significance import PairedComparison, ResampledScore, compare_draws, draw_sentences
+from .intervals import ResampledScore, middle_of
+from .significance import PairedComparison, compare_draws, draw_sentences
 
 
 class Mass(NamedTuple):
@@ -82,7 +83,7 @@ def mean_mass(
     tokens = np.array([shares[number].shape[1] for number in kept])  # (S,)
     even = np.array([visible[number][1] / sum(visible[number]) for number in kept])  # (S,)
     drawn = _draws(sums, tokens, samples, seed)
-    low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
+    low, high = middle_of(drawn)
     total = int(tokens.sum())
     mean = sums.sum(axis=0) / total
     return Mass(mean, low, high, float(even @ tokens / total), total, len(kept), len(shares) - len(kept))

@@ -29,9 +29,9 @@ def draw_shares(path: Path, shares: Mapping[str, Sequence[Interval]], even: Mapp
     for number, (name, intervals) in enumerate(shares.items()):
         layers = np.arange(1, len(intervals) + 1)
         value, low, high = (np.array(each) for each in zip(*intervals))
-        axes.errorbar(
-            layers, value, yerr=[value - low, high - value], marker="o", capsize=3, color=f"C{number}", label=name
-        )
+        # Few draws, or rounding, may leave the value itself out of its interval; a bar has no negative length.
+        bars = np.maximum([value - low, high - value], 0)
+        axes.errorbar(layers, value, yerr=bars, marker="o", capsize=3, color=f"C{number}", label=name)
         axes.axhline(even[name], linestyle=":", color=f"C{number}")
     axes.set_xticks(layers)
     axes.set_xlabel("decoder layer")

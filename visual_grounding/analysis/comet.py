@@ -29,26 +29,38 @@ def why_not(model: str | Path | None) -> str | None:
     return None if find_spec("comet") else "unbabel-comet isn't installed: pip install unbabel-comet"
 
 
+def checkpoint_of(model: str | Path) -> Path:
+    """The file of a model.
+
+    Args:
+        model: the checkpoint, or the folder that has it as `checkpoints/model.ckpt`.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    path = Path(model)
+    checkpoint = path / _CHECKPOINT if path.is_dir() else path
+    if not checkpoint.is_file():
+        raise InputError(
+            f"a COMET model should be a checkpoint, or a folder with {_CHECKPOINT} in it, but there is no file "
+            f"{checkpoint}.",
+            "comet",
+        )
+    return checkpoint
+
+
 class Comet:
     """One of COMET's models, loaded once.
 
     Args:
-        model: its checkpoint, or the folder that has it as `checkpoints/model.ckpt`.
+        model: as for `checkpoint_of`.
 
     Raises:
-        InputError: there is no such file, or unbabel-comet can't load it.
+        InputError: as `checkpoint_of`, or unbabel-comet can't load it.
     """
 
     def __init__(self, model: str | Path) -> None:
-        path = Path(model)
-        checkpoint = path / _CHECKPOINT if path.is_dir() else path
-        if not checkpoint.is_file():
-            raise InputError(
-                f"a COMET model should be a checkpoint, or a folder with {_CHECKPOINT} in it, but there is no file "
-                f"{checkpoint}.",
-                "comet",
-            )
-        self.path = checkpoint
+        self.path = checkpoint = checkpoint_of(model)
         try:
             self._model: Any = import_module("comet").load_from_checkpoint(str(checkpoint))
         except Exception as error:  # whatever its loader, and those below it, say of a file

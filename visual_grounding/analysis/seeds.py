@@ -14,13 +14,18 @@ That both have to be random is Clark's point (1973, *The language-as-fixed-effec
 clustering in two ways (Cameron, Gelbach and Miller 2011, *Robust inference with multiway clustering*), with the
 variances over sentences by the bootstrap, as BLEU is no mean; df is Satterthwaite's (1946). V is at least either of its
 parts, since subtracting may leave less where there are few seeds. p is two-sided, and below 0.05 just where the 95 %
-interval leaves 0 out.
+interval leaves 0 out, if anything varies.
 
 Resampling seeds along with sentences (Owen 2007, *The pigeonhole bootstrap*) seems simpler, but 3 or 5 seeds are too
 few to resample: where seeds differ, it calls no difference at all "significant" at 5 % in 24 and 16 of 100 simulations
 (3 and 5 seeds), and this test in 5. A test over sentences alone is wrong in up to 84, one over seeds alone in up to 72.
-Over mixtures of the three sources of variance this test was wrong in 1 to 6 of 100, 1 where all is in V_both
-(`tests/analysis/test_seeds.py` has a smaller such simulation).
+Over mixtures of the three sources of variance this test was wrong in 1 to 6 of 100 with 5 seeds, 1 where all is in
+V_both; in up to 8 with 3 seeds and up to 13 with 2, both where V_seeds is 10 to 100 times V_sentences: df is estimated,
+and too high where the few seeds happen to lie close together (`tests/analysis/test_seeds.py` has smaller such
+simulations).
+
+Where nothing varies, systems differ by the same amount on every sentence: p is the sign test's over the sentences,
+2^(1 - S), which a few sentences don't bring below 0.05; the interval has no width.
 """
 
 from collections.abc import Sequence
@@ -78,7 +83,7 @@ def compare_over_seeds(deltas: np.ndarray, resampled: np.ndarray, sentences: int
         of_both = max(0.0, (float(resampled.var(axis=1, ddof=1).mean()) - of_sentences) / (n - 1))
     variance = max(of_seeds + of_sentences - of_both, of_seeds, of_sentences)
     if not variance:  # nothing varies: systems that are the same everywhere, or differ by the same amount everywhere
-        return SeedsTest(mean, deltas.tolist(), mean, mean, float(mean == 0), None, n)
+        return SeedsTest(mean, deltas.tolist(), mean, mean, 2.0 ** (1 - sentences) if mean else 1.0, None, n)
     shares = of_seeds**2 / max(n - 1, 1) + of_sentences**2 / max(sentences - 1, 1)
     freedom = variance**2 / shares
     error = variance**0.5

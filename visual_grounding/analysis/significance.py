@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .intervals import ResampledScore, interval_of
 from .translation_scores import CONVENTIONS, TextForms, sacrebleu_metric
 
 
@@ -25,18 +26,6 @@ class PairedComparison(NamedTuple):
     low: float
     high: float
     p_value: float
-
-
-class ResampledScore(NamedTuple):
-    """One score of one system: on the whole set, and on each of K draws of its sentences.
-
-    Attributes:
-        whole: 0..100.
-        drawn: (K,)
-    """
-
-    whole: float
-    drawn: np.ndarray
 
 
 def sentence_statistics(hypotheses: TextForms, references: TextForms, *, language: str) -> dict[str, np.ndarray]:
@@ -122,9 +111,8 @@ def resample_mean(scores: np.ndarray, *, samples: int = 1000, seed: int = 1) -> 
 def compare_draws(hypothesis: ResampledScore, twin: ResampledScore) -> PairedComparison:
     """Koehn's test of two systems that were scored on the same draws."""
     deltas = hypothesis.drawn - twin.drawn  # (K,)
-    low, high = np.percentile(deltas, [2.5, 97.5])
     p_value = (1 + np.count_nonzero(deltas <= 0)) / (len(deltas) + 1)
-    return PairedComparison(hypothesis.whole - twin.whole, float(low), float(high), float(p_value))
+    return PairedComparison(*interval_of(ResampledScore(hypothesis.whole - twin.whole, deltas)), float(p_value))
 
 
 def paired_bootstrap(

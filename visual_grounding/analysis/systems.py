@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from .intervals import ResampledScore
 from .seeds import compare_over_seeds
-from .significance import ResampledScore, compare_draws
+from .significance import compare_draws
 
 PAIRED = "paired bootstrap, p_value: share of resamplings where the hypothesis doesn't score higher"
 OVER_SEEDS = "t-test over seeds and sentences, two-sided"

@@ -6,7 +6,8 @@ A hypothesis file is what fairseq-generate prints, or plain text, one line a sen
 same system. The i-th hypothesis is compared with the i-th twin by paired bootstrap: p is the share of resampled test
 sets on which the hypothesis doesn't score higher (one-sided, Koehn 2004). Several seeds are compared by one test over
 seeds and sentences, two-sided, with the interval of the mean difference. `report runs` puts many such folders into one
-table, corrected for their number; docs/evaluation.md says how.
+table, corrected for their number; docs/evaluation.md says how. `evaluate contrastive` asks instead which of two given
+translations a model finds more probable.
 
 The three BLEUs: on tokens, cased (as multi-bleu.perl); on tokens, lower-cased with accents stripped; sacreBLEU on
 detokenised text. Tokens or detokenised text that the files don't hold are made by the Moses rules. Everything goes to
@@ -25,11 +26,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from .scoring import add_resampling, check_resampling, meta_of
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..analysis.significance import ResampledScore
+    from ..analysis.intervals import ResampledScore
     from ..analysis.translation_scores import TextForms
 
 FORMS = ("tokenised", "raw")
@@ -61,8 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--source", metavar="FILE", help="source sentences for --comet, one a line, written as those of --reference"
     )
     parser.add_argument("--source-lang", default="en", metavar="LANG", help="their language (default: en)")
-    parser.add_argument("--bootstrap-samples", type=int, default=1000, metavar="K", help="resamplings (default: 1000)")
-    parser.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")
+    add_resampling(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for scores.json")
 
 
@@ -73,9 +74,8 @@ def run(args: argparse.Namespace) -> None:
         InputError: texts that don't belong together, or an output that can't be written.
     """
     from ..analysis.hypotheses import read_references
-    from ..analysis.score_files import described_metric, write_score_files
-    from ..analysis.significance import resample_mean
-    from ..analysis.systems import arrays_of_draws, compare_systems
+    from ..analysis.score_files import write_score_files
+    from ..analysis.systems import arrays_of_draws
     from ..analysis.translation_scores import CONVENTIONS, signatures, spread, text_forms
     from ..storage.artefact import sha256_of_file
     from .evaluation_table import table_of
@@ -105,20 +105,15 @@ def run(args: argparse.Namespace) -> None:
     _check_seeds(args, forms)
     comparison, resampled = None, {}
     if args.twin:
-        drawn = {name: [_resample(text, reference_forms, args) for text in forms[name]] for name in forms}
-        for name, seeds in of_sentences.items():
-            for seed, scores in zip(drawn[name], seeds):
-                seed["comet"] = resample_mean(scores, samples=args.bootstrap_samples, seed=args.seed)
-        comparison = compare_systems(drawn["hypothesis"], drawn["twin"], len(references))
-        comparison |= {"samples": args.bootstrap_samples, "seed": args.seed}
-        for pair, path, twin_path in zip(comparison["pairs"], args.hypothesis, args.twin):
-            pair |= {"hypothesis": path, "twin": twin_path}
-        resampled = arrays_of_draws(drawn)
+        drawn = {name: _resample(texts, of_sentences[name], reference_forms, args) for name, texts in forms.items()}
+        comparison, resampled = _compare(drawn, len(references), args), arrays_of_draws(drawn)
     signed = signatures(args.target_lang)
+    files = [*args.hypothesis, *args.twin, args.reference, args.checkpoint, args.twin_checkpoint, args.meteor_jar]
+    files.append(args.source)
     report = {
         "sentences": len(references),
         "test_set": {"file": args.reference, "sha256": sha256_of_file(args.reference)},
-        "metrics": {name: described_metric(label) for name, label in _labels(args.comet).items()},
+        "metrics": _metrics(args),
         "not_computed": _not_computed(args),
         "resampling": {"samples": args.bootstrap_samples, "seed": args.seed} if args.twin else None,
         "target_lang": args.target_lang,
@@ -129,7 +124,7 @@ def run(args: argparse.Namespace) -> None:
             for name, convention in CONVENTIONS.items()
         },
         "comparison": comparison,
-        "meta": _meta(args),
+        "meta": meta_of(args, files, ("sacrebleu", "sacremoses", "scipy", "numpy")),
     }
     write_score_files(Path(args.out), report, resampled)
     print("\n".join(table_of(report, _labels(args.comet))))
@@ -149,10 +144,7 @@ def _check(args: argparse.Namespace) -> None:
             "--comet and --source should be given together, as COMET reads the source sentences, but "
             f"{'--source' if args.comet else '--comet'} is missing."
         )
-    if args.bootstrap_samples < 1:
-        raise InputError(f"--bootstrap-samples should be at least 1, but is {args.bootstrap_samples}.")
-    if args.seed < 0:
-        raise InputError(f"--seed should not be negative, but is {args.seed}.")
+    check_resampling(args)
 
 
 def _check_seeds(args: argparse.Namespace, forms: dict[str, list["TextForms"]]) -> None:
@@ -170,11 +162,36 @@ def _check_seeds(args: argparse.Namespace, forms: dict[str, list["TextForms"]]) 
                 break
 
 
-def _resample(text: "TextForms", references: "TextForms", args: argparse.Namespace) -> dict[str, "ResampledScore"]:
-    """Every score of one seed on the draws that all seeds and both systems share."""
-    from ..analysis.significance import resample_scores
+def _resample(
+    texts: Sequence["TextForms"],
+    comet: Sequence["np.ndarray"],
+    references: "TextForms",
+    args: argparse.Namespace,
+) -> list[dict[str, "ResampledScore"]]:
+    """Every score of each seed of a system, on the draws that all seeds and both systems share.
 
-    return resample_scores(text, references, language=args.target_lang, samples=args.bootstrap_samples, seed=args.seed)
+    Shapes:
+        comet: (S,) of each seed; none where COMET isn't computed
+    """
+    from ..analysis.significance import resample_mean, resample_scores
+
+    draws = {"samples": args.bootstrap_samples, "seed": args.seed}
+    seeds = [resample_scores(text, references, language=args.target_lang, **draws) for text in texts]
+    for seed, scores in zip(seeds, comet):
+        seed["comet"] = resample_mean(scores, **draws)
+    return seeds
+
+
+def _compare(
+    drawn: dict[str, list[dict[str, "ResampledScore"]]], sentences: int, args: argparse.Namespace
+) -> dict[str, Any]:
+    """The tests, and which files each is of."""
+    from ..analysis.systems import compare_systems
+
+    comparison = compare_systems(drawn["hypothesis"], drawn["twin"], sentences)
+    for pair, path, twin_path in zip(comparison["pairs"], args.hypothesis, args.twin):
+        pair |= {"hypothesis": path, "twin": twin_path}
+    return comparison | {"samples": args.bootstrap_samples, "seed": args.seed}
 
 
 def _comet(
@@ -216,6 +233,18 @@ def _labels(comet: str | None) -> dict[str, str]:
 
     labels = {name: convention.label for name, convention in CONVENTIONS.items()}
     return {**labels, "meteor": "METEOR 1.5", "comet": "COMET × 100" + (f", {Path(comet).name}" if comet else "")}
+
+
+def _metrics(args: argparse.Namespace) -> dict[str, Any]:
+    """What the scores are, for whoever puts several evaluations together; another model is another COMET."""
+    from ..analysis.comet import checkpoint_of, why_not
+    from ..analysis.score_files import described_metric
+    from ..storage.artefact import sha256_of_file
+
+    metrics = {name: described_metric(label) for name, label in _labels(args.comet).items()}
+    if not why_not(args.comet):
+        metrics["comet"]["model_sha256"] = sha256_of_file(checkpoint_of(args.comet))
+    return metrics
 
 
 def _read_forms(path: str, args: argparse.Namespace, references: Sequence[str]) -> "TextForms":
@@ -306,20 +335,3 @@ def _origin(form: str, args: argparse.Namespace) -> str:
     sides = {"hypotheses": args.hypothesis_is, "references": args.reference_is}
     how = [f"{side} {'as given' if is_ == given else f'{verb} by sacremoses'}" for side, is_ in sides.items()]
     return ", ".join(how) + (", then lower-cased and accent-stripped" if form == "normalised" else "")
-
-
-def _meta(args: argparse.Namespace) -> dict[str, Any]:
-    """What decides the numbers: arguments, contents of the files, versions."""
-    from importlib.metadata import version
-
-    from .._version import __version__
-    from ..storage.artefact import sha256_of_file
-
-    paths = [*args.hypothesis, *args.twin, args.reference, args.checkpoint, args.twin_checkpoint, args.meteor_jar]
-    paths += [args.source]
-    versions = {name: version(name) for name in ("sacrebleu", "sacremoses", "scipy", "numpy")}
-    return {
-        "arguments": vars(args),
-        "sha256": {path: sha256_of_file(path) for path in paths if path},
-        "versions": {"visual_grounding": __version__, **versions},
-    }

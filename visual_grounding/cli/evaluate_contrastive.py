@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from .scoring import add_resampling, aligned, check_resampling, meta_of, small_p
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from ..analysis.contrastive import ScoredTargets, Verdicts
 
 _METRIC = "contrastive_accuracy"
-_SMALLEST = 0.0001  # of the p-values that are printed; scores.json has them all
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reference", required=True, metavar="FILE", help="the correct translations, one a line")
     parser.add_argument("--twin-correct", metavar="FILE", help="--correct of the model to compare with")
     parser.add_argument("--twin-incorrect", metavar="FILE", help="--incorrect of the model to compare with")
-    parser.add_argument("--bootstrap-samples", type=int, default=1000, metavar="K", help="resamplings (default: 1000)")
-    parser.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")
+    add_resampling(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for scores.json")
 
 
@@ -60,10 +59,7 @@ def run(args: argparse.Namespace) -> None:
 
     if (args.twin_correct is None) != (args.twin_incorrect is None):
         raise InputError("--twin-correct and --twin-incorrect should be given together, but one is missing.")
-    if args.bootstrap_samples < 1:
-        raise InputError(f"--bootstrap-samples should be at least 1, but is {args.bootstrap_samples}.")
-    if args.seed < 0:
-        raise InputError(f"--seed should not be negative, but is {args.seed}.")
+    check_resampling(args)
     references = read_references(args.reference)
     pairs = {"hypothesis": (args.correct, args.incorrect)}
     if args.twin_correct:
@@ -86,6 +82,7 @@ def run(args: argparse.Namespace) -> None:
             "test": "McNemar's test, exact, two-sided",
             **compare_accuracies(ours, theirs)._asdict(),
         }
+    files = (args.correct, args.incorrect, args.reference, args.twin_correct, args.twin_incorrect)
     report = {
         "sentences": len(references),
         "test_set": {"file": args.reference, "sha256": sha256_of_file(args.reference)},
@@ -95,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
         "comparison": comparison,
         "chance": CHANCE,
         "preferred": "lower perplexity, 2 ^ -(mean log2 probability per token); ties count as wrong",
-        "meta": _meta(args),
+        "meta": meta_of(args, files, ("scipy", "numpy")),
     }
     write_score_files(Path(args.out), report, resampled)
     print("\n".join(_table(report)))
@@ -139,29 +136,8 @@ def _resampled(right: "np.ndarray", drawn: "np.ndarray") -> "np.ndarray":
     return right[drawn].mean(axis=1, keepdims=True).T
 
 
-def _meta(args: argparse.Namespace) -> dict[str, Any]:
-    """What decides the numbers: arguments, contents of the files, versions."""
-    from importlib.metadata import version
-
-    from .._version import __version__
-    from ..storage.artefact import sha256_of_file
-
-    paths = [args.correct, args.incorrect, args.reference, args.twin_correct, args.twin_incorrect]
-    return {
-        "arguments": vars(args),
-        "sha256": {path: sha256_of_file(path) for path in paths if path},
-        "versions": {"visual_grounding": __version__, "scipy": version("scipy"), "numpy": version("numpy")},
-    }
-
-
-def _p(value: float) -> str:
-    return f"<{_SMALLEST}" if value < _SMALLEST else f"{value:.4f}"
-
-
 def _table(report: dict[str, Any]) -> list[str]:
     """The report for a reader: one row a model, then the test."""
-    from tabulate import tabulate
-
     rows = [["", "right", "accuracy", "95 % interval", "p against chance", "ties", "by probability of the whole"]]
     for name, system in report["systems"].items():
         if system:
@@ -172,7 +148,7 @@ def _table(report: dict[str, Any]) -> list[str]:
                     f"{system['right']} of {system['examples']}",
                     f"{100 * system['accuracy']:.1f} %",
                     f"{100 * system['low']:.1f} … {100 * system['high']:.1f} %",
-                    _p(system["p_value"]),
+                    small_p(system["p_value"]),
                     str(system["ties"]),
                     f"{100 * whole:.1f} %",
                 ]
@@ -180,12 +156,12 @@ def _table(report: dict[str, Any]) -> list[str]:
     lines = [
         f"{report['sentences']} examples; chance is {100 * report['chance']:.0f} %; preferred: {report['preferred']}",
         "",
-        *tabulate(rows, tablefmt="plain", colalign=("left", *["right"] * 6), disable_numparse=True).split("\n"),
+        *aligned(rows),
     ]
     if test := report["comparison"]:
         lines += [
             "",
             f"hypothesis - twin: {100 * test['delta']:+.1f} points; right alone: {test['only_first']} and "
-            f"{test['only_second']} examples; p {_p(test['p_value'])} ({test['test']})",
+            f"{test['only_second']} examples; p {small_p(test['p_value'])} ({test['test']})",
         ]
     return lines

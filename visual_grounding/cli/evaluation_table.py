@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from .scoring import aligned
+
 
 def table_of(report: dict[str, Any], labels: dict[str, str]) -> list[str]:
     """Its lines.
@@ -25,7 +27,7 @@ def table_of(report: dict[str, Any], labels: dict[str, str]) -> list[str]:
         rows.append(["of these for images", *("not given" if size is None else f"{size:,}" for size in for_images)])
     seeds = len(systems["hypothesis"]["files"])
     lines = [f"{report['sentences']} sentences ({report['target_lang']}), {seeds} seed{'s' * (seeds > 1)}", ""]
-    lines += _aligned(rows)
+    lines += aligned(rows)
     not_computed = [f"{name}: not computed ({why})" for name, why in report["not_computed"].items()]
     lines += ["", *not_computed] if not_computed else []
     if report["comparison"]:
@@ -34,12 +36,12 @@ def table_of(report: dict[str, Any], labels: dict[str, str]) -> list[str]:
             lines += ["", f"{pair['hypothesis']} against {pair['twin']}"]
             pair_rows = [["", "difference", "95 % interval", "p_value"]]
             pair_rows += [_tested(label, pair[name]) for name, label in labels.items() if name in pair]
-            lines += _aligned(pair_rows)
+            lines += aligned(pair_rows)
     if report["comparison"] and report["comparison"]["over_seeds"]:
         lines += ["", f"all {seeds} seeds: {report['comparison']['over_seeds_test']}"]
         over_seeds = report["comparison"]["over_seeds"]
         all_rows = [["", "difference", "95 % interval", "p_value"]]
-        lines += _aligned(all_rows + [_tested(labels[name], test) for name, test in over_seeds.items()])
+        lines += aligned(all_rows + [_tested(labels[name], test) for name, test in over_seeds.items()])
     lines += [
         "",
         *(f"{item['label']}: {item['signature']} ({item['text']})" for item in report["conventions"].values()),
@@ -56,11 +58,3 @@ def _with_spread(score: dict[str, Any] | None) -> str:
     if score is None:
         return "not computed"
     return f"{score['mean']:.2f}" + ("" if score["std"] is None else f" ± {score['std']:.2f}")
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    """Columns of equal width: the first to the left, the others to the right."""
-    from tabulate import tabulate
-
-    sides = ("left", *["right"] * (len(rows[0]) - 1))
-    return tabulate(rows, tablefmt="plain", colalign=sides, disable_numparse=True).split("\n")

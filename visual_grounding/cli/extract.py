@@ -82,7 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--label-names",
         metavar="FILE",
-        help="what labels stand for, one a line; the first is number 0 (default: what the library says of its weights)",
+        help="what labels stand for, one a line; the first is number 0; or JSON of {number: name} (default: what the "
+        "library says of its weights)",
     )
     regions = parser.add_argument_group("regions, with --detector")
     regions.add_argument("--regions", type=int, metavar="N", help="keep the N most confident (default: 36)")
@@ -205,10 +206,10 @@ def extractor_of(args: argparse.Namespace) -> Any:
     from ..features.extractors import load_extractor
     from ..features.grid_classifier import GridClassifier
     from ..features.map_extractor import Pooling
-    from ..storage.lines import read_lines
+    from ..features.names import read_names
 
     computation = choose_computation(args.device, args.precision)
-    names = None if args.label_names is None else read_lines(args.label_names)
+    names = None if args.label_names is None else read_names(args.label_names)
     network = (args.weights, args.image_size, args.seed)
     if args.detector is None:
         if args.region_source == "grid":
@@ -221,7 +222,7 @@ def extractor_of(args: argparse.Namespace) -> Any:
         Selection(**{name: value for name, value in chosen.items() if value is not None}),
         *network,
         label_names=names,
-        attribute_names=None if args.attribute_names is None else read_lines(args.attribute_names),
+        attribute_names=None if args.attribute_names is None else read_names(args.attribute_names),
         feature_maps=[] if args.feature_maps is None else args.feature_maps.split(","),
         projection=None if args.feature_pca is None else read_projection(args.feature_pca, args.feature_size),
     )

@@ -31,7 +31,12 @@ region whose features are all zero is absent.
 
 import argparse
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..features.region_table import RegionTable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -149,7 +154,6 @@ def run(args: argparse.Namespace) -> None:
     from ..features.imports.image_keys import KeyFormat
     from ..features.names import read_names
     from ..features.region_table import RegionTable
-    from ..shares import share
 
     if args.arrays is None:
         raise InputError(
@@ -192,21 +196,8 @@ def run(args: argparse.Namespace) -> None:
         table = RegionTable(
             args.regions_table, source.keys, **names, key_format=key_format, unknown_as_none=unknown_as_none
         )
-        of_its_own = [name for name in NAMES if name in table.columns.present and names[NAMES[name]] is None]
-        if of_its_own:
-            print(
-                f"warning: the {' and '.join(of_its_own)} of {args.regions_table} are numbered by their own names, "
-                "sorted; another table, as of another split, numbers them by its own. Give each the same "
-                + " and ".join(f"--{NAMES[name].replace('_', '-')}" for name in of_its_own)
-                + ".",
-                file=sys.stderr,
-            )
-        if table.unknown:
-            unknown = share(table.unknown, table.lines, "regions")
-            print(f"warning: {unknown} have a label that isn't among the names; they have none.", file=sys.stderr)
-        if table.left_out:
-            left_out = share(table.left_out, table.images, "images")
-            print(f"warning: {left_out} of {table.path} are none of the store's and were left out.", file=sys.stderr)
+        for warning in _doubts(table, names):
+            print(f"warning: {warning}", file=sys.stderr)
     else:
         columns = Columns(source.columns, **{listed: lines or () for listed, lines in names.items()})
     summary = import_features(
@@ -223,3 +214,23 @@ def run(args: argparse.Namespace) -> None:
         sizes,
     )
     print(summary.describe(args.out))
+
+
+def _doubts(table: "RegionTable", names: Mapping[str, Sequence[str] | None]) -> Iterator[str]:
+    """Warnings: labels that another table numbers otherwise, labels that have no name, images that the store lacks."""
+    from ..features.columns import NAMES
+    from ..shares import warn_of
+
+    of_its_own = [name for name in NAMES if name in table.columns.present and names[NAMES[name]] is None]
+    if of_its_own:
+        flags = " and ".join(f"--{NAMES[name].replace('_', '-')}" for name in of_its_own)
+        yield (
+            f"the {' and '.join(of_its_own)} of {table.path} are numbered by their own names, sorted; another table, "
+            f"as of another split, numbers them by its own. Give each the same {flags}."
+        )
+    yield from warn_of(
+        table.unknown, table.lines, "have a label that isn't among the names; they have none.", "regions"
+    )
+    yield from warn_of(
+        table.left_out, table.images, f"of {table.path} are none of the store's and were left out.", "images"
+    )

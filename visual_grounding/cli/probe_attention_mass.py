@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from .image_source import add_image_source, check_pictures, open_image_source
-from .probing import add_model, add_running, aligned, changes_of, check_running, meta_of, shown, write_results
+from .probing import PACKAGES, add_model, add_running, changes_of, check_running, shown, write_results
+from .scoring import aligned, meta_of
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace) -> None:
         **_numbers(args, found, seeing),
         "interval": f"95 %, bootstrap over sentences, {args.bootstrap_samples} resamplings, seed {args.seed}",
         "sentence": None if looked is None else _described(args.sentence, looked),
-        "meta": meta_of(args, (args.checkpoint,)),
+        "meta": meta_of(args, (args.checkpoint,), PACKAGES),
     }
     shares = {run["images"]: [Interval(**layer) for layer in run["layers"]] for run in report["runs"]}
     even = {run["images"]: run["even"] for run in report["runs"]}

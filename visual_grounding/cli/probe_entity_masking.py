@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError, check_at_least_one
-from .probing import add_model, add_running, aligned, changes_of, check_running, meta_of, shown, write_results
+from .probing import PACKAGES, add_model, add_running, changes_of, check_running, shown, write_results
+from .scoring import aligned, meta_of
 
 if TYPE_CHECKING:
-    from ..analysis.significance import ResampledScore
+    from ..analysis.intervals import ResampledScore
     from ..analysis.translation_scores import TextForms
 
     Resampled = Mapping[str, ResampledScore]  # scores by name
@@ -121,7 +122,9 @@ def run(args: argparse.Namespace) -> None:
         "interval": f"95 %, bootstrap over sentences, {args.bootstrap_samples} resamplings, seed {args.seed}",
         "test": "paired bootstrap, p_value: share of resamplings where the first doesn't score higher",
         "signatures": signatures(language),
-        "meta": meta_of(args, (args.checkpoint, args.twin_checkpoint, args.positions, args.text, args.reference)),
+        "meta": meta_of(
+            args, (args.checkpoint, args.twin_checkpoint, args.positions, args.text, args.reference), PACKAGES
+        ),
     }
     write_results(args.out, report, {TRANSLATIONS: lambda path: _write_translations(path, rows, references, found)})
     print("\n".join(_table(report)))
@@ -162,7 +165,10 @@ def _translate(
         masks[name] = probe.mask_of(trained.task.source_dictionary, str(trained.path))
         dataset = load_split(trained, args.split)
         written[name] = probe.writer_of(trained.task.target_dictionary, bridge)
-        probe.check_references(trained, dataset, references, str(args.reference), args.split, written[name])
+        for warning in probe.check_references(
+            trained, dataset, references, str(args.reference), args.split, written[name]
+        ):
+            print(f"warning: {warning}", file=sys.stderr)
         sources[name] = probe.read_sources(trained, dataset, lines, str(args.text), bridge)
     rows = [row for row in chosen if all(row in each.words for each in sources.values())]
     if not rows:

@@ -19,7 +19,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError
-from .probing import add_model, add_running, aligned, changes_of, check_running, meta_of, shown, write_results
+from .probing import PACKAGES, add_model, add_running, changes_of, check_running, shown, write_results
+from .scoring import aligned, meta_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
         "interval": f"95 %, Wilson; of words of both languages a bootstrap over sentences, {args.bootstrap_samples} "
         f"resamplings, seed {args.seed}",
         "test": _TESTS,
-        "meta": meta_of(args, (args.checkpoint, args.twin_checkpoint)),
+        "meta": meta_of(args, (args.checkpoint, args.twin_checkpoint), PACKAGES),
     }
     write_results(args.out, report)
     print("\n".join(_table(report)))

@@ -1,16 +1,18 @@
 """What every probe's command line shares: which model, which sentences, which images, and what is written."""
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, check_at_least_one
+from .scoring import add_resampling, check_resampling
 
 if TYPE_CHECKING:
     from ..analysis.intervals import Interval
 
 RESULTS = "results.json"
+PACKAGES = ("fairseq-fixed", "sacrebleu", "torch", "numpy")  # whose versions may change a number
 _ORDERS = ("congruent", "shuffled", "blank")  # `data/image_order.py` says what they are; this file imports no torch
 # Settings of fairseq's task whose flags here have the same name.
 _SETTINGS = ("data", "image_features", "image_ids", "images_per_sentence", "image_seed", "image_features_unchecked")
@@ -49,8 +51,7 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     """Add the flags for how it is computed, and where it goes."""
     parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="sentences at a time (default: 64)")
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: cuda where there is one)")
-    parser.add_argument("--bootstrap-samples", type=int, default=1000, metavar="K", help="resamplings (default: 1000)")
-    parser.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")
+    add_resampling(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for results.json")
 
 
@@ -60,9 +61,8 @@ def check_running(args: argparse.Namespace) -> None:
     Raises:
         InputError: one of them.
     """
-    check_at_least_one(batch_size=args.batch_size, bootstrap_samples=args.bootstrap_samples)
-    if args.seed < 0:
-        raise InputError(f"the seed of the resampling should not be negative, but is {args.seed}.", "seed")
+    check_at_least_one(batch_size=args.batch_size)
+    check_resampling(args)
     if len(set(args.image_order)) < len(args.image_order):
         raise InputError(f"the orders of images should differ, but are {' '.join(args.image_order)}.", "image_order")
 
@@ -70,21 +70,6 @@ def check_running(args: argparse.Namespace) -> None:
 def changes_of(args: argparse.Namespace) -> dict[str, Any]:
     """Settings of the model's task that the flags change; what wasn't given stays as in training."""
     return {name: value for name in _SETTINGS if (value := getattr(args, name)) not in (None, False)}
-
-
-def meta_of(args: argparse.Namespace, files: Iterable[str | Path | None]) -> dict[str, Any]:
-    """What decides the numbers: arguments, contents of files, versions."""
-    from importlib.metadata import version
-
-    from .._version import __version__
-    from ..storage.artefact import sha256_of_file
-
-    versions = {name: version(name) for name in ("fairseq-fixed", "sacrebleu", "torch", "numpy")}
-    return {
-        "arguments": {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()},
-        "sha256": {str(path): sha256_of_file(path) for path in files if path is not None},
-        "versions": {"visual_grounding": __version__, **versions},
-    }
 
 
 def write_results(
@@ -112,11 +97,3 @@ def shown(interval: "Interval", digits: int = 2, sign: bool = False) -> str:
     """
     spec = f"{'+' if sign else ''}.{digits}f"
     return f"{interval[0]:{spec}} [{interval[1]:{spec}}, {interval[2]:{spec}}]"
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of equal width, the first row their heads."""
-    from tabulate import tabulate
-
-    sides = ("left", *["right"] * (len(rows[0]) - 1))
-    return tabulate(list(rows), tablefmt="plain", colalign=sides, disable_numparse=True).split("\n")

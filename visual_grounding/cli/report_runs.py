@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .scoring import small_p
+
 if TYPE_CHECKING:
     from ..analysis.runs import OverSeeds, Row
 
@@ -159,7 +161,7 @@ def _spread(scores: "OverSeeds", scale: int) -> str:
 
 
 def _p(value: float | None) -> str:
-    return _NONE if value is None else "<0.0001" if value < 0.0001 else f"{value:.4f}"
+    return _NONE if value is None else small_p(value)
 
 
 def _aligned(table: list[list[str]], form: str) -> str:

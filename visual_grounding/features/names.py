@@ -11,12 +11,17 @@ def read_names(path: str | Path) -> list[str]:
     """One a line, the first is number 0; or JSON of {"0": name, "1": name, …}, as VTLM's.
 
     Raises:
-        InputError: it can't be read, or numbers aren't 0, 1, 2 …
+        InputError: it can't be read, there is no name, or numbers aren't 0, 1, 2 …
     """
     path = Path(path)
     lines = read_lines(path)
-    if path.suffix != ".json":
-        return lines
+    names = _of_json(path, lines) if path.suffix == ".json" else lines
+    if not names:
+        raise InputError(f"{path} should have names, but is empty.")
+    return names
+
+
+def _of_json(path: Path, lines: list[str]) -> list[str]:
     try:
         content = json.loads("\n".join(lines))
     except (ValueError, RecursionError) as error:

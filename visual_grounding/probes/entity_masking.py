@@ -8,7 +8,7 @@ A word has one mask, however many pieces it is cut into: how many there were wou
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.dataclass.configs import GenerationConfig
 
 from ..errors import InputError
-from ..shares import share
+from ..shares import share, warn_of
 from ..text.pieces import join_pieces
 from ..text.resemblance import letters
 from ..text.tokenizer_bridge import TokenizerBridge
@@ -155,11 +155,14 @@ def check_references(
     path: str,
     split: str,
     written: Callable[[str], str] = join_pieces,
-) -> None:
+) -> Iterator[str]:
     """Insist that references are the targets of a split; only letters are compared, and no unknown words.
 
     Args:
         written: a line of pieces -> text.
+
+    Returns:
+        a warning where some are others.
 
     Raises:
         InputError: another number, or more than half are others.
@@ -177,15 +180,20 @@ def check_references(
     targets = [written(dictionary.string(each)) for each in numbers]
     known = [row for row, each in enumerate(numbers) if dictionary.unk() not in each.tolist() and letters(targets[row])]
     other = [row for row in known if letters(targets[row]) != letters(references[row])]
+    if not other:
+        return
+    first = other[0]
+    said = (
+        f"are others, the first is line {first + 1}: {references[first][:60]!r}, where the split has "
+        f"{targets[first][:60]!r}."
+    )
     if 2 * len(other) > len(known):
-        first = other[0]
         raise InputError(
-            f"{path} should be the translations of {split}, but {share(len(other), len(known), 'sentences')} are "
-            f"others, the first is line {first + 1}: {references[first][:60]!r}, where the split has "
-            f"{targets[first][:60]!r}.",
+            f"{path} should be the translations of {split}, but {share(len(other), len(known), 'sentences')} {said}",
             "reference",
             "split",
         )
+    yield from warn_of(len(other), len(known), said, f"sentences of {path}")
 
 
 def translate(

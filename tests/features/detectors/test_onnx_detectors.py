@@ -171,6 +171,8 @@ def test_onnx_file_of_another_form_is_refused_with_what_it_has(
         ({}, NAMES[:1], r"gives labels beyond the 1 names: 1, where"),
         ({"boxes": [[0, 0, 8, 4], *BOXES[1:]]}, NAMES, r"boxes in 0\.\.1 of the picture.* but one is 0 0 8 4\."),
         ({"boxes": [[0, 0, float("nan"), 1], *BOXES[1:]]}, NAMES, r"but one is 0 0 nan 1\."),
+        ({"scores": [2.5, *SCORES[1:]]}, NAMES, r"should give scores in 0\.\.1, but one is 2\.5\. Export it with what"),
+        ({"scores": [float("nan"), *SCORES[1:]]}, NAMES, r"should give scores in 0\.\.1, but one is nan\."),
     ],
 )
 def test_what_would_be_taken_for_something_else_is_refused(

@@ -152,7 +152,8 @@ def test_sizes_are_read_from_a_table_or_json(tmp_path: Path) -> None:
     [
         ("image\twidth\n", r"should begin with the columns image, width, height, but with image, width"),
         ("image\twidth\theight\na\t0\t5\n", r"s\.tsv:2: width and height should be above 0, but are 0 and 5"),
-        ("image\twidth\theight\na\t5\n", r"s\.tsv:2: height should be a number, but is None"),
+        ("image\twidth\theight\na\t5\t?\n", r"s\.tsv:2: height should be a number, but is '\?'"),
+        ("width\theight\timage\n5\t5\n", r"s\.tsv:2 should have 3 columns, as its header, but has 2\."),
         ("image\twidth\theight\nz\t5\t5\n", r"should have sizes of the .* none of these 1, such as 'a'"),
     ],
 )

@@ -44,6 +44,15 @@ def test_compressed_pickles_and_npz_of_vtlm_are_the_same(tmp_path: Path) -> None
     check_store(import_all(folder, tmp_path / "out", regions=4), *VTLM, keys=KEYS, rows=ROWS)
 
 
+def test_a_score_that_is_no_number_is_refused_and_does_not_count_as_filling(tmp_path: Path) -> None:
+    folder = write_vtlm(tmp_path / "f")
+    wrong = vtlm(0)
+    wrong["detection_scores"][1] = np.nan
+    (folder / "7.jpg.pkl").write_bytes(pickle.dumps(wrong))
+    with pytest.raises(InputError, match=r"scores should be finite .*row 2 \(7\.jpg\), region 1, has nan"):
+        import_all(folder, tmp_path / "out", regions=4)
+
+
 def test_best_regions_of_vtlm_are_kept(tmp_path: Path) -> None:
     store = import_all(write_vtlm(tmp_path / "f"), tmp_path / "out", regions=1)
     for place, row in enumerate(ROWS):

@@ -38,6 +38,7 @@ def test_key_file_is_lines_or_a_pickle_of_rows(tmp_path: Path) -> None:
     [
         ({9: 1, 8: 3}, "should say of each id which row it is, .* and of each row once, but doesn't"),
         ({9: 1, 8: 1}, "and of each row once"),
+        ({str(row): str(row) for row in range(11)}, "and of each row once"),  # "10" would be sorted before "2"
         ([1, 2], "should say of each id which row it is"),
         ({}, "should have one image key a line, but is empty"),
         ({"a\tb": 0}, "image key number 1 should be UTF-8"),

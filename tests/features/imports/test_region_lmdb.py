@@ -1,5 +1,6 @@
 """LMDB of pickled dicts, with arrays or base64 in them."""
 
+import base64
 import os
 import pickle
 import sys
@@ -55,6 +56,20 @@ def test_features_alone_without_a_number_of_regions_say_what_is_missing(tmp_path
     path = write_lmdb(tmp_path / "a", **{f"of_{identity}": bare for identity in IDS})
     with pytest.raises(InputError, match=r"All 3 images are unreadable.*nothing says how many regions it has: none"):
         import_all(path, tmp_path / "out")
+
+
+def test_boxes_that_should_say_how_many_regions_there_are_but_are_broken_leave_the_image_out(tmp_path: Path) -> None:
+    records = {f"of_{identity}": bottom_up(row) for row, identity in enumerate(IDS)}
+    for record in records.values():
+        del record["num_boxes"]
+    check_store(import_all(write_lmdb(tmp_path / "a", **records), tmp_path / "out", regions=3), *ALL)
+    records[f"of_{IDS[1]}"]["boxes"] = "QUJD?"
+    store = import_all(write_lmdb(tmp_path / "b", **records), tmp_path / "broken", regions=3)
+    assert not np.any(store.features[1]) and np.any(store.features[0])
+    for record in records.values():  # six numbers a region, of which four are its box: not a store of other sizes
+        record["spatial_features"] = base64.b64encode(np.ones((2, 6), "<f4")).decode()
+    with pytest.raises(InputError, match=r"48 bytes of boxes aren't any of float32, float64, float16 for 2 regions"):
+        import_all(write_lmdb(tmp_path / "c", **records), tmp_path / "six", regions=3)
 
 
 class Malicious:

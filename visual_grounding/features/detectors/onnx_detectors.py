@@ -30,6 +30,7 @@ FOUND = ("labels", "boxes", "scores")
 ATTRIBUTES = "attributes"
 # Boxes of objects at the border reach a little over it; beyond a whole picture away they are no numbers of 0..1.
 FARTHEST = (-1.0, 2.0)
+HIGHEST = 1.001  # score, with what half precision rounds
 
 
 def load_onnx_detector(
@@ -171,7 +172,7 @@ class OnnxDetector:
                 dropped (B,)
 
         Raises:
-            InputError: the network fails, or gives boxes that don't lie in 0..1 or labels without a name.
+            InputError: the network fails, or gives boxes or scores that don't lie in 0..1 or labels without a name.
         """
         found: list[dict[str, torch.Tensor] | None] = [None] * len(pictures)
         dropped = [0] * len(pictures)
@@ -228,7 +229,7 @@ class OnnxDetector:
             found: boxes (Q, 4), labels, scores and maybe attributes (Q,)
             returns: the same, K of each, cut to the picture
         """
-        confident = found["scores"] >= self.selection.min_score
+        confident = ~(found["scores"] < self.selection.min_score)  # NaN stays, to be refused
         tensors = {name: torch.from_numpy(np.ascontiguousarray(values[confident])) for name, values in found.items()}
         tensors["boxes"] = tensors["boxes"].float()
         self._check_found(tensors)
@@ -246,6 +247,12 @@ class OnnxDetector:
             raise InputError(
                 f"{self.path} should give boxes in 0..1 of the picture, x0 y0 x1 y1, but one is {shown}. Export it "
                 "with boxes divided by the picture's width and height.",
+                "detector",
+            )
+        if not (found["scores"] <= HIGHEST).all():
+            raise InputError(
+                f"{self.path} should give scores in 0..1, but one is {found['scores'].max():g}. Export it with what "
+                "turns its numbers into probabilities, such as a sigmoid.",
                 "detector",
             )
         for column in ("labels", ATTRIBUTES):

@@ -164,5 +164,8 @@ def _sized(path: Path, key_format: KeyFormat) -> Iterator[tuple[str, str, Sequen
     if key is None or not set(SIZE) <= set(names):
         raise InputError(f"{path} should begin with the columns image, width, height, but with {', '.join(names)}.")
     for number, line in enumerate(lines, 2):
-        cells = dict(zip(names, line.split("\t")))
-        yield f"{path}:{number}", cells[key], [cells.get(name) for name in SIZE]
+        found = line.split("\t")
+        if len(found) != len(names):
+            raise InputError(f"{path}:{number} should have {len(names)} columns, as its header, but has {len(found)}.")
+        cells = dict(zip(names, found))
+        yield f"{path}:{number}", cells[key], [cells[name] for name in SIZE]

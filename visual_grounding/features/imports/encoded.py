@@ -41,12 +41,7 @@ def decode(value: Any, choice: str, count: int, place: object) -> np.ndarray:
         return as_numbers(value, place)
     if choice in (SIZES, COUNT):
         return np.array(parse_number(value, choice))
-    try:
-        content = base64.b64decode(
-            b"".join((value.encode() if isinstance(value, str) else value).split()), validate=True
-        )
-    except (binascii.Error, UnicodeEncodeError) as error:
-        raise UnreadableArray(f"{_named(choice)} are no base64: {error}") from error
+    content = _bytes_of(value, choice)
     if choice == FEATURES:
         if not content or len(content) % (4 * count):
             raise UnreadableArray(f"{len(content)} bytes of features aren't float32 of {count} regions")
@@ -58,6 +53,13 @@ def decode(value: Any, choice: str, count: int, place: object) -> np.ndarray:
         wanted = ", ".join(str(np.dtype(kind)) for kind in kinds.values())
         raise UnreadableArray(f"{len(content)} bytes of {_named(choice)} aren't any of {wanted} for {count} regions")
     return np.frombuffer(content, kinds[int(each)]).reshape(count, *shape)
+
+
+def _bytes_of(value: str | bytes, choice: str) -> bytes:
+    try:
+        return base64.b64decode(b"".join((value.encode() if isinstance(value, str) else value).split()), validate=True)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise UnreadableArray(f"{_named(choice)} are no base64: {error}") from error
 
 
 def parse_number(value: str | bytes, what: str) -> float:
@@ -77,7 +79,7 @@ def count_regions(record: dict[str, Any]) -> int:
     """How many regions an image has, by what says so, or by its arrays.
 
     Raises:
-        UnreadableArray: nothing says so, or there is none.
+        UnreadableArray: nothing says so, there is none, or what would say so is broken.
     """
     from .field_names import KNOWN
 
@@ -89,7 +91,8 @@ def count_regions(record: dict[str, Any]) -> int:
         return int(number)
     for name in KNOWN["boxes"]:
         if isinstance(record.get(name), str | bytes):
-            return max(1, len(base64.b64decode(record[name])) // 16)  # four float32
+            numbers = 6 if name == "spatial_features" else 4  # of float32
+            return max(1, len(_bytes_of(record[name], "boxes")) // (4 * numbers))
         if name in record:
             return max(1, len(record[name]))
     raise UnreadableArray(f"nothing says how many regions it has: none of {', '.join(KNOWN[COUNT])}")

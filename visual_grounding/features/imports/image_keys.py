@@ -5,6 +5,8 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
+import numpy as np
+
 from ...errors import InputError
 from ...images.keys import check_keys
 from ...storage.lines import read_lines
@@ -73,7 +75,7 @@ def read_key_file(path: str | Path, key_format: KeyFormat) -> list[str]:
             rows = load_numbers(path.read_bytes(), str(path))
         except (OSError, UnreadableArray) as error:
             raise InputError(f"{path} should be a pickle of ids and their rows, but can't be read: {error}.") from error
-        if not isinstance(rows, dict) or sorted(map(str, rows.values())) != sorted(map(str, range(len(rows)))):
+        if not isinstance(rows, dict) or not _are_rows(list(rows.values())):
             raise InputError(
                 f"{path} should say of each id which row it is, as {{id: row}}, and of each row once, but doesn't."
             )
@@ -82,6 +84,11 @@ def read_key_file(path: str | Path, key_format: KeyFormat) -> list[str]:
         raise InputError(f"{path} should have one image key a line, but is empty.")
     check_keys(keys, path)
     return keys
+
+
+def _are_rows(numbers: list[Any]) -> bool:
+    """Whether they are whole numbers, each of 0 to their count once; "10" as text would be sorted before "2"."""
+    return all(isinstance(number, int | np.integer) for number in numbers) and sorted(numbers) == [*range(len(numbers))]
 
 
 def keys_of(ids: Iterable[Any], key_format: KeyFormat, path: Path) -> list[str]:

@@ -129,7 +129,7 @@ class Records(ABC):
             features, columns = self._counted(behind.pop(), features, columns, place)
         elif fields.columns.get("scores") == "detection_scores":
             # The detector fills up with detections of score 0; pooled files of VTLM have no number of detections.
-            kept = columns["scores"] > 0  # (R,)
+            kept = ~(columns["scores"] <= 0)  # (R,); NaN stays, to be refused
             features, columns = features[kept], {name: values[kept] for name, values in columns.items()}
         return Record(features, columns, self._size(behind, place) if fields.sizes else None)
 

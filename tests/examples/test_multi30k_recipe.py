@@ -1,0 +1,54 @@
+"""What the shell recipes are made of: a step is done once, wholly or not at all."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+
+@pytest.fixture
+def recipe(tmp_path: Path):
+    """Runs lines of bash behind recipe.sh, in a folder of their own."""
+
+    def run(lines: str) -> subprocess.CompletedProcess[str]:
+        script = f"set -euo pipefail\nOUT={tmp_path}/out\nsource {REPOSITORY}/examples/multi30k/recipe.sh\n{lines}"
+        return subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
+
+    return run
+
+
+def test_step_is_run_once_and_refuses_other_settings(recipe, tmp_path):
+    assert recipe("run count bash -c 'echo x >> counted'").returncode == 0
+    assert recipe("run count bash -c 'echo x >> counted'").returncode == 0
+    assert (tmp_path / "counted").read_text() == "x\n"
+    other = recipe("run count bash -c 'echo y >> counted'")
+    assert other.returncode == 2 and "was made with other settings: there count was" in other.stderr
+
+
+def test_function_that_fails_in_its_middle_is_not_done(recipe, tmp_path):
+    lines = "both() { local file; for file in gone there; do cat $file; done; }\nrun both both"
+    (tmp_path / "there").write_text("here\n")
+    failed = recipe(lines)
+    assert failed.returncode == 1 and "This failed; the whole log is in" in failed.stderr
+    assert not (tmp_path / "out/done/both").exists() and "here" not in (tmp_path / "out/logs/both.log").read_text()
+    (tmp_path / "gone").write_text("now\n")
+    assert recipe(lines).returncode == 0
+    assert (tmp_path / "out/logs/both.log").read_text() == "now\nhere\n"  # the log is the last run's
+
+
+def test_stopped_training_keeps_the_log_of_its_first_part(recipe, tmp_path):
+    lines = "fairseq-train() { echo epoch $(wc -l < epochs); test -f ready; }\nrun train fairseq-train"
+    (tmp_path / "epochs").write_text("\n")
+    assert recipe(lines).returncode == 1
+    (tmp_path / "epochs").write_text("\n\n")
+    (tmp_path / "ready").touch()
+    assert recipe(lines).returncode == 0
+    assert (tmp_path / "out/logs/train.log").read_text().split() == ["epoch", "1", "epoch", "2"]
+
+
+def test_one_of_several_that_fails_stops_the_recipe(recipe):
+    ended = recipe("later run good true\nlater run bad false\nfinish\necho went on")
+    assert ended.returncode == 1 and "went on" not in ended.stdout
+    assert "Not all of it was done; given again, the same command goes on." in ended.stderr
