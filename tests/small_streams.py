@@ -7,7 +7,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
-from visual_grounding.data.word_masking import MASK
+from visual_grounding.text.tokenizer_bridge import MASK
 
 SIZE, LABELS = 6, 5
 LANGUAGES = ["de", "en", "fr"]

@@ -12,7 +12,9 @@ from visual_grounding.data.image_tags import ImageTags
 from visual_grounding.data.masked_pairs import MaskedPairs
 from visual_grounding.data.paired_images import OwnOrOtherImages
 from visual_grounding.data.visual_batches import VisualContextDataset
+from visual_grounding.data.word_masking import Masking, WordMasking
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.modules.masking import MASK_ALONE
 
 PAD, EOS, MASK = 1, 2, 4
 
@@ -31,9 +33,8 @@ def many(world: Path, fixed: bool = False, probability: float = 0.15) -> MaskedP
     choice = OwnOrOtherImages(rng.integers(0, 8, (400, 1)), 1, fixed, "train")
     tags = ImageTags(store.label_names, dictionary.symbols, "dict.txt", "words", 0.3)
     text = LanguagePairDataset(lines, np.array([len(line) for line in lines]), dictionary, left_pad_source=False)
-    return MaskedPairs(
-        VisualContextDataset(text, store, choice, tags=tags), dictionary, MASK, choice, probability, 1, fixed
-    )
+    masking = WordMasking(Masking(probability, MASK_ALONE, None if fixed else 1), MASK, range(MASK, MASK + 1))
+    return MaskedPairs(VisualContextDataset(text, store, choice, tags=tags), dictionary, choice, masking)
 
 
 def by_item(batch: dict, key: str) -> dict[int, list[int]]:
@@ -47,6 +48,7 @@ def by_item(batch: dict, key: str) -> dict[int, list[int]]:
 def test_words_and_tags_are_masked_at_the_rate_and_by_the_mask_alone(world, probability):
     dataset = many(world, probability=probability)
     batch = dataset.collater([dataset[index] for index in range(400)])
+    assert sorted(batch["net_input"]["visual"]) == ["boxes", "features", "padding_mask", "tags"]  # no label, no score
     plain = dataset.dataset.collater([dataset[index] for index in range(400)])
     for shown, hidden, own in (
         (batch["net_input"]["src_tokens"], batch["target"], plain["net_input"]["src_tokens"]),

@@ -28,8 +28,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> FeatureStore:
     features[:, 4], labels[:, 4] = 0, -1
     boxes = np.tile(np.array([0.0, 0.0, 0.5, 1.0], np.float32), (IMAGES, REGIONS, 1))
     boxes[:, 4] = 0
+    columns = {"boxes": boxes, "labels": labels, "attributes": labels, "scores": np.where(labels < 0, 0, 0.5)}
     folder: Path = tmp_path_factory.mktemp("regions") / "store"
-    return FeatureStore(write_store(folder, features, columns={"boxes": boxes, "labels": labels}))
+    return FeatureStore(write_store(folder, features, columns=columns))
 
 
 def regions(

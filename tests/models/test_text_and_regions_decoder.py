@@ -234,21 +234,27 @@ def test_dropout_is_everywhere_where_fairseqs_decoder_has_it() -> None:
 
 
 def test_dropout_of_the_cross_attention_is_for_training_or_where_it_is_kept() -> None:
-    """`--retain-dropout` keeps it in generation."""
+    """In all three looks; `--retain-dropout` keeps it in generation."""
     model, batch = small_model(attention_dropout=0.5), small_batch()
     encoded = encode(model, batch)
     attention = model.decoder.layers[0].encoder_attn
     query = torch.randn(4, 3, D)
 
-    def look() -> Tensor:
-        return attention(query, encoded["encoder_out"][0], encoded["encoder_padding_mask"][0], 6)[0]
+    def looks() -> list[Tensor]:
+        memory, mask = encoded["encoder_out"][0], encoded["encoder_padding_mask"][0]
+        attended, _, text, regions = attention(query, memory, mask, 6, apart=True)
+        return [attended, text, regions]
 
-    whole = attention.eval() and look()
-    assert torch.equal(look(), whole)
+    def differ(others: list[Tensor]) -> list[bool]:
+        return [not torch.allclose(look, other) for look, other in zip(looks(), others)]
+
+    whole = attention.eval() and looks()
+    assert differ(whole) == [False] * 3
     attention.dropout_module.apply_during_inference = True
-    assert not torch.allclose(look(), whole)
+    assert differ(whole) == [True] * 3
     attention.dropout_module.apply_during_inference = False
-    assert not torch.allclose(attention.train() and look(), whole)
+    attention.train()
+    assert differ(whole) == [True] * 3
 
 
 def test_activation_checkpointing_changes_no_gradient() -> None:

@@ -89,6 +89,26 @@ def test_every_layer_reaches_the_fused_attention(monkeypatch):
     assert len(calls) == len(encoder.layers) == 2
 
 
+@pytest.mark.parametrize("dropped", ["text", "regions", "attention"])
+def test_each_dropout_works_where_it_is_named_and_in_training_alone(dropped):
+    shares = {"dropout": "text", "visual_dropout": "regions", "attention_dropout": "attention"}
+    encoder = build_vtlm(**{flag: 0.5 * (part == dropped) for flag, part in shares.items()}).encoder
+    inputs, visual = stream_inputs(), region_inputs()
+    looks = {
+        "text": lambda: encoder.embed_text(**inputs),
+        "regions": lambda: encoder.embed_regions(visual, 12)[0],
+        "states": lambda: encoder(**inputs, visual=visual, mask=12)[0],
+    }
+    assert all(torch.equal(look(), look()) for look in looks.values())
+    whole = looks[dropped]() if dropped in looks else None
+    encoder.train()
+    for part, look in looks.items():
+        assert torch.equal(look(), look()) != (part in (dropped, "states")), part
+    if whole is not None:
+        kept = looks[dropped]()
+        torch.testing.assert_close(kept[kept != 0], 2 * whole[kept != 0])
+
+
 def test_regions_without_boxes_are_refused():
     visual = region_inputs()
     del visual["boxes"]

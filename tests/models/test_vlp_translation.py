@@ -18,6 +18,7 @@ from vision_language import (
 )
 
 from visual_grounding import InputError
+from visual_grounding.features.store import FeatureStore
 from visual_grounding.models.vlp_translation import VLPTranslationModel
 from visual_grounding.storage.checkpoints import load_checkpoint
 from visual_grounding.text.tokenizer_bridge import TokenizerBridge
@@ -269,6 +270,15 @@ def test_checkpoint_of_another_vocabulary_is_refused(world, pretrained, tmp_path
     moved = make_translation_world(make_world(tmp_path / "moved"), "".join(lines[::-1]))
     with pytest.raises(InputError, match=r"the dictionary of the source should have the words that .*_last.pt was"):
         build(translation_task(moved), {}, visual_pretrained=str(pretrained))
+
+
+def test_features_of_another_making_than_in_pretraining_are_refused(world, pretrained, tmp_path):
+    task = translation_task(world)
+    task.image_store = FeatureStore(write_store(tmp_path / "other", np.ones((8, 2, 6)), signature="another"))
+    with pytest.raises(InputError, match=r"other.* another .*See --image-features-unchecked"):
+        build(task, {}, visual_pretrained=str(pretrained))
+    task.cfg.image_features_unchecked = True
+    build(task, {}, visual_pretrained=str(pretrained))
 
 
 def test_images_for_a_model_of_text_alone_are_refused(world):

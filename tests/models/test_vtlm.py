@@ -79,6 +79,11 @@ def test_model_with_images_reads_text_alone_as_absent_regions():
     torch.testing.assert_close(model(**inputs, visual=absent)[0][there], alone[there])
 
 
+def test_dropout_of_regions_is_that_of_the_flag():
+    assert build_vtlm().encoder.image_embedding.dropout.p == 0.1
+    assert build_vtlm(visual_dropout=0.3).encoder.image_embedding.dropout.p == 0.3
+
+
 def test_sizes_of_the_store_are_remembered():
     args = Namespace(arch="vtlm_tiny")
     ARCH_CONFIG_REGISTRY["vtlm_tiny"](args)

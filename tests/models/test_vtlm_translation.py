@@ -58,6 +58,7 @@ def test_encoder_reads_a_sentence_as_pretraining_does(tmp_path):
     assert encoded["encoder_padding_mask"][0].tolist()[1] == [True, *[False] * 4, False, True, True, True]
     assert torch.equal(encoded["region_padding_mask"][0], regions)
     assert encoded["source_positions"][0].tolist() == [[1, 2, 3, 4], [-1, 2, 3, 4]]
+    assert encoded["src_lengths"][0].tolist() == [[4], [3]]
 
 
 def test_padding_on_either_side_and_more_of_it_changes_nothing():
@@ -281,6 +282,11 @@ def test_model_is_not_for_a_task_without_languages():
         InputError, match="translates from one language to another: train it with --task grounded_transl"
     ):
         build_translation(task)
+
+
+def test_dropout_of_regions_is_that_of_the_flag():
+    assert build_translation().encoder.stream.image_embedding.dropout.p == 0.1
+    assert build_translation(visual_dropout=0.3).encoder.stream.image_embedding.dropout.p == 0.3
 
 
 @pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])

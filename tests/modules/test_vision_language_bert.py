@@ -157,6 +157,14 @@ def test_dropout_follows_the_mode():
     assert not torch.equal(first, second)
 
 
+def test_dropout_of_regions_is_that_of_bert():
+    made, given = stream(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train(), visual()
+    assert torch.equal(made(TOKENS, given).hidden, made(TOKENS, given).hidden)
+    made.image_projection.dropout.p = 0.5
+    assert not torch.equal(made(TOKENS, given).hidden, made(TOKENS, given).hidden)
+    assert stream(hidden_dropout_prob=0.3).image_projection.dropout.p == 0.3
+
+
 def test_a_gradient_reaches_every_parameter():
     made = stream()
     heads = MaskedWordHead(made.bert.config), PairedImageHead(made.bert.config)

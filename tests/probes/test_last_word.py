@@ -9,10 +9,10 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from visual_grounding.data.word_masking import MASK
 from visual_grounding.errors import InputError
 from visual_grounding.probes.last_word import MASKED, Pair, guess, masked_item, pairs_of, text_of, words_of
 from visual_grounding.probes.trained import Trained, load_split, load_trained
+from visual_grounding.text.tokenizer_bridge import MASK
 
 
 @pytest.fixture

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 from conftest import write_store
+from fairseq.data import indexed_dataset
 from vision_language import TINY, flags, make_task, make_world, train_in_process, whole
 
 from visual_grounding import InputError
 from visual_grounding.criterions.masked_lm_with_paired_image import MaskedLMWithPairedImageCriterion
 from visual_grounding.models.vlp_bert import VLPBertModel
+from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.storage.checkpoints import load_checkpoint
 from visual_grounding.tasks.vision_language_pretraining import VisionLanguagePretrainingTask
 from visual_grounding.text.words import digest_of_symbols
@@ -103,6 +105,25 @@ def test_source_side_of_a_translation_task_is_text_too(world, tmp_path):
         make_task(tmp_path)
 
 
+def test_training_set_of_several_parts_is_read_whole_with_a_table_for_each(world, tmp_path):
+    (tmp_path / "store").symlink_to(world / "store")
+    for name in ("bin", "ids"):
+        shutil.copytree(world / name, tmp_path / name)
+    for ending in ("bin", "idx"):
+        shutil.copy(world / f"bin/valid.{ending}", tmp_path / f"bin/train1.{ending}")
+    with pytest.raises(InputError, match="ids/train1 should hold image ids"):
+        make_task(tmp_path).load_dataset("train", combine=True)
+    shutil.copytree(world / "ids/valid", tmp_path / "ids/train1")
+    task = make_task(tmp_path)
+    task.load_dataset("train", combine=True)
+    dataset = task.dataset("train")
+    assert len(dataset) == 24 + 8
+    np.testing.assert_array_equal(dataset.choice.ids[24:], ImageIds(world / "ids/valid").ids)
+    assert torch.equal(dataset[24]["source"], indexed_dataset.make_dataset(str(world / "bin/valid"), "mmap")[0])
+    task.load_dataset("train")  # fairseq asks for the parts of a training set, and of no other
+    assert len(task.dataset("train")) == 24
+
+
 def test_validation_is_the_same_whatever_the_seed(world):
     one, two = (whole(make_task(world, seed=seed)) for seed in (1, 2))
     assert torch.equal(one["target"], two["target"]) and torch.equal(one["paired"], two["paired"])
@@ -136,8 +157,8 @@ def test_dictionary_is_remembered(world):
         ),
         ({"image_ids": None}, "needs the images of its sentences: --image-features STORE and --image-ids DIR"),
         ({"image_features": None}, "needs the images of its sentences: --image-features STORE and --image-ids DIR"),
-        ({"mask_prob": 0.0}, r"--mask-prob should be a share between 0 and 1, but is 0\.0"),
-        ({"mask_prob": 1.5}, r"--mask-prob should be a share between 0 and 1, but is 1\.5"),
+        ({"mask_prob": 0.0}, r"--mask-prob should be more than 0 and at most 1, but is 0\.0"),
+        ({"mask_prob": 1.5}, r"--mask-prob should be more than 0 and at most 1, but is 1\.5"),
     ],
 )
 def test_what_it_needs_is_named(world, given, message):

@@ -13,12 +13,12 @@ from small_pairs import KINDS
 from small_streams import SIZES
 
 from visual_grounding import InputError
-from visual_grounding.data.word_masking import MASK
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.finder import write_image_ids as write_found_ids
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.paired import PairedFinder
 from visual_grounding.tasks.visual_tlm import VisualTLMConfig, VisualTLMTask
+from visual_grounding.text.tokenizer_bridge import MASK
 
 
 def make_task(folder: Path, images: bool = True, **flags: object) -> VisualTLMTask:
@@ -78,6 +78,7 @@ def test_pair_is_that_of_the_data_where_none_is_named(tiny_pairs, tmp_path):
     for path in (tiny_pairs / "bin").glob("*fr*"):
         assert path.is_file()
     shutil.copytree(tiny_pairs / "bin", tmp_path / "bin", ignore=shutil.ignore_patterns("*en-fr*"))
+    (tmp_path / "bin/test.en-None.en.idx").touch()  # fairseq-preprocess --only-source
     assert make_task(tmp_path, images=False, lang_pairs=None).pairs == [("en", "de")]
 
 
@@ -96,6 +97,18 @@ def test_masks_change_in_training_and_stay_in_validation(tiny_pairs):
     chosen = first["word_targets"] != task.dictionary.pad()
     assert ((first["net_input"]["tokens"] == mask) == chosen).all() and chosen.any()
     assert torch.equal(first["net_input"]["visual"]["masked"], first["label_targets"] >= 0)
+
+
+def test_chosen_words_of_training_are_masked_random_or_kept(tiny_pairs):
+    """80, 10 and 10 %; a random word may be the word itself."""
+    task = make_task(tiny_pairs, mask_prob=1.0)
+    task.load_dataset("train")
+    batch = whole_batch(task, "train")
+    chosen = batch["word_targets"] != task.dictionary.pad()
+    seen, own = batch["net_input"]["tokens"][chosen], batch["word_targets"][chosen]
+    masked, kept = (seen == task.dictionary.index(MASK)).float().mean(), (seen == own).float().mean()
+    assert len(seen) > 500 and masked.item() == pytest.approx(0.8, abs=0.07)
+    assert kept.item() == pytest.approx(0.11, abs=0.06) and 0.03 < 1 - masked - kept < 0.17
 
 
 def test_regions_stay_as_they_are_where_none_is_to_be_masked(tiny_pairs):
@@ -169,6 +182,7 @@ def test_store_without_boxes_or_labels_is_refused_by_name(tiny_pairs, tmp_path, 
         ({"lang_pairs": "en-en"}, r"pairs of two languages.* but is 'en-en'"),
         ({"lang_pairs": "en-de,en-de"}, r"each once.* but is 'en-de,en-de': 'en-de'"),
         ({"lang_pairs": "en-it"}, r"bin/dict.it.txt is missing: the languages of the stream should share a dictionary"),
+        ({"lang_pairs": None}, r"one pair of languages .* but holds en-de, en-fr. Name .* --lang-pairs en-de,en-fr$"),
         ({"lang_pairs": None, "data": "nowhere"}, "nowhere should hold binarised pairs.* but holds none"),
         ({"data": None}, "needs a folder of binarised pairs"),
         ({"mask_prob": 0.0}, "--mask-prob should be more than 0 and at most 1, but is 0.0"),

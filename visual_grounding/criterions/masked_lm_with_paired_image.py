@@ -19,7 +19,7 @@ from ..modules.vision_language_losses import UNKNOWN_PAIR, masked_word_loss, pai
 class MaskedLMWithPairedImageCriterion(FairseqCriterion):
     """The means of a batch, times its sentences, by whose number over all processes fairseq divides.
 
-    A batch without a hidden word, or without images, adds 0 for that loss.
+    A batch without a hidden word, or without images, adds 0 for that loss. Losses are logged in nats.
     """
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Any, int, dict[str, Any]]:

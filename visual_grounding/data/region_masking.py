@@ -4,21 +4,30 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..features.columns import NO_LABEL
 from ..modules.masking import LEFT, MASKED, RANDOM, swap_regions
-from .complete_batches import CompleteBatches
+from .changing_batches import ChangingBatches
 from .visual_batches import VisualContextDataset
 from .word_masking import REGIONS, Masking
 
 
-class RegionMasking(CompleteBatches):
+def without_answers(visual: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What a model may see of the images of a batch whose labels it is to predict: no label, and nothing beside it.
+
+    An attribute (`furry`) and a score tell of the label that the detector gave with them.
+    """
+    return {name: value for name, value in visual.items() if name not in ("labels", "attributes", "scores")}
+
+
+class RegionMasking(ChangingBatches):
     """Chooses regions of every batch, and hides them. Those that are absent or have no label are never chosen.
 
     Batch keys, beside those of the dataset:
         label_targets: (B, N, R), −1 where nothing is predicted
         net_input["visual"]["masked"]: (B, N, R) bool, where the embedding of `<mask>` stands for the feature
-        net_input["visual"]["labels"]: no longer there: labels are only predicted
+        net_input["visual"]: without what would tell the labels (`without_answers`)
 
     A random feature is that of any region of the batch; the region's own box and label stay with it.
 
@@ -33,17 +42,11 @@ class RegionMasking(CompleteBatches):
         super().__init__(dataset)
         self.masking = masking
         self.hides = hides
-        self.epoch = 1
-
-    def set_epoch(self, epoch: int) -> None:
-        """fairseq says which epoch begins."""
-        super().set_epoch(epoch)
-        self.epoch = epoch
 
     @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """False where masks change, as in `VisualContextDataset`."""
-        return not self.masking.changes and super().can_reuse_epoch_itr_across_epochs
+    def changes(self) -> bool:
+        """Whether other regions are chosen in another epoch."""
+        return self.masking.changes
 
     def collater(self, samples: list[Any], **kwargs: Any) -> Any:
         """Collate, then choose."""
@@ -51,7 +54,8 @@ class RegionMasking(CompleteBatches):
         if not batch:
             return batch
         visual = batch["net_input"]["visual"]
-        labels = visual.pop("labels").numpy()  # (B, N, R)
+        labels = visual["labels"].numpy()  # (B, N, R)
+        batch["net_input"]["visual"] = visual = without_answers(visual)
         absent = visual["padding_mask"].numpy()  # (B, N, R)
         candidates = ~absent & (labels != NO_LABEL)
         fates, draws = np.empty(labels.shape, np.int8), np.empty(labels.shape)

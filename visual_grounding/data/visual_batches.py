@@ -11,7 +11,7 @@ from torch import Tensor
 from ..features.pixels import PixelSource
 from ..retrieval.finder import Finder
 from ..retrieval.image_ids import NO_IMAGE
-from .complete_batches import CompleteBatches
+from .changing_batches import ChangingBatches
 from .image_tags import ImageTags
 
 
@@ -95,7 +95,7 @@ class FoundImages:
         return self.finder.find([lines[place] for place in places.tolist()], excluded).ids[:, : self.count]
 
 
-class VisualContextDataset(CompleteBatches):
+class VisualContextDataset(ChangingBatches):
     """Adds `net_input["visual"]` to every batch of a text dataset.
 
     Only the rows of a batch are read, when it is collated, so the cost doesn't grow with the collection.
@@ -130,18 +130,11 @@ class VisualContextDataset(CompleteBatches):
         self.choice = choice
         self.framing_seed = framing_seed
         self.tags = tags
-        self.epoch = 1
-
-    def set_epoch(self, epoch: int) -> None:
-        """fairseq says which epoch begins."""
-        super().set_epoch(epoch)
-        self.epoch = epoch
 
     @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """False where images change: fairseq would keep the workers, which don't hear that another epoch begins."""
-        changes = self.choice.changes or self.framing_seed is not None
-        return not changes and super().can_reuse_epoch_itr_across_epochs
+    def changes(self) -> bool:
+        """Whether an item may have other images, or other parts of them, in another epoch."""
+        return self.choice.changes or self.framing_seed is not None
 
     def collater(self, samples: list[Any], **kwargs: Any) -> dict[str, Any]:
         """Collate the text, then look up the images in the order that its collater chose."""

@@ -12,17 +12,17 @@ from fairseq.dataclass import FairseqDataclass
 from ..errors import InputError
 from ..modules.masking import LEFT, MASK_ALONE, Replacement, draw_fates, generator_of, mask_words
 
-MASK = "<mask>"
 WORDS, REGIONS = 0, 1  # what the random numbers of an item are for
 _FIXED = (0, 0)  # seed and epoch of validation; epochs of training begin with 1
 
 
 @dataclass
 class MaskingConfig(FairseqDataclass):
-    """The flag of every task that masks."""
+    """The flag of tasks that mask."""
 
     mask_prob: float = field(
-        default=0.15, metadata={"help": "share of the words, and of the regions, that are chosen to be predicted"}
+        default=0.15,
+        metadata={"help": "share of the words, and of the regions or their tags, that are chosen to be predicted"},
     )
 
 
@@ -85,7 +85,7 @@ class WordMasking:
         self.words = words
 
     def __call__(
-        self, tokens: np.ndarray, candidates: np.ndarray, item: int, epoch: int
+        self, tokens: np.ndarray, candidates: np.ndarray, item: int, epoch: int, purpose: int = WORDS
     ) -> tuple[np.ndarray, np.ndarray]:
         """A sentence as the model sees it, and which of its words are to be predicted.
 
@@ -94,11 +94,12 @@ class WordMasking:
             candidates: which of them may be chosen.
             item: its number in the data.
             epoch: counted from 1.
+            purpose: which of the item's random numbers.
 
         Shapes:
             tokens: (T,);  candidates: (T,) bool
             returns: (T,);  (T,) bool
         """
-        rng = self.masking.generator(item, epoch, WORDS)
+        rng = self.masking.generator(item, epoch, purpose)
         fates = self.masking.fates(candidates, rng)
         return mask_words(tokens, fates, self.mask, self.words, rng), fates != LEFT

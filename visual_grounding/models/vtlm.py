@@ -10,8 +10,8 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer.transformer_legacy import base_architecture
 from torch import Tensor, nn
 
-from ..data.word_masking import MASK
 from ..errors import InputError
+from ..text.tokenizer_bridge import MASK
 from .presets import register_presets
 from .visual_model import StrictLoading, VisualModelConfig, take_feature_size
 from .visual_stream import VisualStream

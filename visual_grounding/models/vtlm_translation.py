@@ -22,8 +22,8 @@ from fairseq.models.transformer.transformer_legacy import base_architecture
 from fairseq.modules import LayerNorm
 from torch import Tensor, nn
 
-from ..data.word_masking import MASK
 from ..errors import InputError
+from ..text.tokenizer_bridge import MASK
 from .presets import register_presets
 from .pretrained_start import Pretrained, PretrainedStartConfig, pretrained_of, start_from
 from .text_and_regions import TextAndRegionsEncoder
@@ -104,7 +104,7 @@ class VTLMTranslationEncoder(TextAndRegionsEncoder):
             ~there,
             region_padding_mask,
             columns.masked_fill(src_tokens == self.dictionary.pad(), -1),
-            src_lengths=[there[:, 1:].sum(dim=1, keepdim=True)],
+            src_lengths=[(src_tokens != self.dictionary.pad()).sum(dim=1, keepdim=True)],
         )
 
 

@@ -21,11 +21,11 @@ from fairseq.data import Dictionary
 
 from ..data.region_masking import RegionMasking
 from ..data.sentence_pairs import SentencePairs, stream_of
-from ..data.word_masking import MASK
 from ..errors import InputError
 from ..shares import share
 from ..text.last_word import BYTE_LEVEL, last_word
 from ..text.pieces import join_pieces
+from ..text.tokenizer_bridge import MASK
 from .trained import Trained, check_sizes, on_device
 
 MASKED = ("source", "target", "both")

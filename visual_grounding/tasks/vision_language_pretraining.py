@@ -13,13 +13,15 @@ from functools import partial
 from typing import Any, Optional
 
 from fairseq import utils
-from fairseq.data import Dictionary, LanguagePairDataset, data_utils
+from fairseq.data import ConcatDataset, Dictionary, LanguagePairDataset, data_utils
 from fairseq.tasks import FairseqTask, register_task
 
 from ..data.masked_pairs import MaskedPairs
 from ..data.paired_images import OwnOrOtherImages
 from ..data.visual_context import ImageTablesConfig, VisualContext
+from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
 from ..errors import InputError, in_short
+from ..modules.masking import MASK_ALONE
 from ..text.pieces import join_pieces
 from ..text.tokenizer_bridge import MASK
 
@@ -27,8 +29,8 @@ VALIDATION_SEED = 0  # whatever the seed of the training, so that runs compare
 
 
 @dataclass
-class VisionLanguagePretrainingConfig(ImageTablesConfig):
-    """Flags of the pre-training's data."""
+class VisionLanguagePretrainingConfig(ImageTablesConfig, MaskingConfig):
+    """Flags of the pre-training's data, and of what is masked."""
 
     data: Optional[str] = field(
         default=None,
@@ -40,7 +42,6 @@ class VisionLanguagePretrainingConfig(ImageTablesConfig):
     source_lang: Optional[str] = field(
         default=None, metadata={"help": "language of the text, where its files are named by languages"}
     )
-    mask_prob: float = field(default=0.15, metadata={"help": "share of words and of tags that are masked"})
 
 
 @register_task("vision_language_pretraining", dataclass=VisionLanguagePretrainingConfig)
@@ -65,8 +66,7 @@ class VisionLanguagePretrainingTask(FairseqTask):
                 "--task vision_language_pretraining needs the images of its sentences: --image-features STORE and "
                 "--image-ids DIR with a table for each split."
             )
-        if not 0 < cfg.mask_prob < 1:
-            raise InputError(f"--mask-prob should be a share between 0 and 1, but is {cfg.mask_prob}.")
+        check_mask_prob(cfg.mask_prob)
         self.mask: int = dictionary.indices.get(MASK, -1)
         if self.mask < 0:
             raise InputError(
@@ -125,47 +125,55 @@ class VisionLanguagePretrainingTask(FairseqTask):
         """
         training = split == self.cfg.train_subset
         folders = utils.split_paths(str(self.cfg.data))
-        prefix = self._prefix(folders[(epoch - 1) % len(folders) if training else 0], split)
-        try:
-            text = data_utils.load_indexed_dataset(prefix, self.dictionary, None)
-        except Exception as error:  # a broken file fails in many ways
-            raise InputError(
-                f"{prefix}.idx should be binarised text, but reading failed: {in_short(error)}. Binarise the text anew."
-            ) from error
+        texts = self._texts(folders[(epoch - 1) % len(folders) if training else 0], split, combine)
+        text = texts[0] if len(texts) == 1 else ConcatDataset(texts)
         sentences = LanguagePairDataset(text, text.sizes, self.dictionary, left_pad_source=False, shuffle=training)
-        seed, fixed = (int(self.cfg.seed), False) if training else (VALIDATION_SEED, True)
-        choose = partial(OwnOrOtherImages, seed=seed, fixed=fixed, place=split)
+        seed = int(self.cfg.seed) if training else VALIDATION_SEED
+        choose = partial(OwnOrOtherImages, seed=seed, fixed=not training, place=split)
 
         def written(number: int) -> list[str]:
             return [join_pieces(self.dictionary.string(text[number], unk_string=" "))]
 
-        pairs = self.images.add(sentences, split, split, epoch, written=written, choose=choose)
-        self.datasets[split] = MaskedPairs(
-            pairs,
-            self.dictionary,
-            self.mask,
-            pairs.choice,  # type: ignore[attr-defined]
-            self.cfg.mask_prob,
-            seed,
-            fixed,
-        )
+        parts = [(len(each), 1) for each in texts]
+        pairs: Any = self.images.add(sentences, split, split, epoch, parts, written, choose=choose)
+        masking = Masking(self.cfg.mask_prob, MASK_ALONE, seed if training else None)
+        words = WordMasking(masking, self.mask, range(self.mask, self.mask + 1))  # MASK_ALONE draws no other word
+        self.datasets[split] = MaskedPairs(pairs, self.dictionary, pairs.choice, words)
+
+    def _texts(self, folder: str, split: str, combine: bool) -> list[Any]:
+        """The binarised text of a split; with `combine` that of its further parts, too: train, train1, train2 …"""
+        prefixes = [self._prefix(folder, split)]
+        while combine and self._found(folder, f"{split}{len(prefixes)}"):
+            prefixes.append(self._prefix(folder, f"{split}{len(prefixes)}"))
+        texts = []
+        for prefix in prefixes:
+            try:
+                texts.append(data_utils.load_indexed_dataset(prefix, self.dictionary, None))
+            except Exception as error:  # a broken file fails in many ways
+                raise InputError(
+                    f"{prefix}.idx should be binarised text, but reading failed: {in_short(error)}. Binarise the text "
+                    "anew."
+                ) from error
+        return texts
 
     def _prefix(self, folder: str, split: str) -> str:
         """The binarised text of a split, without its endings."""
-        language = self.cfg.source_lang
-        if language is None:
-            found = [os.path.join(folder, split)]
-        else:
-            patterns = (f"{split}.{language}-*.{language}.idx", f"{split}.*-{language}.{language}.idx")
-            escaped = glob.escape(folder)
-            found = sorted({path[:-4] for each in patterns for path in glob.glob(os.path.join(escaped, each))})
-        if len(found) != 1 or not os.path.isfile(f"{found[0]}.idx"):
+        found = self._found(folder, split)
+        if len(found) != 1:
+            language = self.cfg.source_lang
             what = f"text of {split} in {language!r}" if language else f"{split}.idx, text of one language"
             raise InputError(
                 f"{folder} should hold {what}, as fairseq-preprocess writes it, once; but there is "
-                f"{', '.join(map(os.path.basename, found)) if len(found) > 1 else 'none'}."
+                f"{', '.join(map(os.path.basename, found)) or 'none'}."
             )
         return found[0]
+
+    def _found(self, folder: str, split: str) -> list[str]:
+        """What could be meant by the text of a split, without endings."""
+        language = self.cfg.source_lang
+        names = [f"{language}-*.{language}", f"*-{language}.{language}"] if language else [""]
+        patterns = [f"{glob.escape(folder)}/{split}{'.' if name else ''}{name}.idx" for name in names]
+        return sorted({path.removesuffix(".idx") for pattern in patterns for path in glob.glob(pattern)})
 
     def max_positions(self) -> None:
         """No limit but the model's."""

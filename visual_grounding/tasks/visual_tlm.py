@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Any, Callable, Optional
 
 from fairseq import utils
-from fairseq.data import ConcatDataset, Dictionary, data_utils
+from fairseq.data import ConcatDataset, Dictionary
 from fairseq.tasks import FairseqTask, register_task
 from fairseq.tasks.translation import load_langpair_dataset
 
@@ -22,10 +22,11 @@ from ..data.region_masking import RegionMasking
 from ..data.sentence_pairs import PairedText, SentencePairs
 from ..data.visual_batches import VisualContextDataset
 from ..data.visual_context import ImageTablesConfig, VisualContext
-from ..data.word_masking import MASK, Masking, MaskingConfig, WordMasking, check_mask_prob
+from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
 from ..errors import InputError
 from ..modules.masking import BERT_REPLACEMENT
 from ..text.pieces import join_pieces
+from ..text.tokenizer_bridge import MASK
 
 
 @dataclass
@@ -37,7 +38,10 @@ class VisualTLMConfig(ImageTablesConfig, MaskingConfig):
     )
     lang_pairs: Optional[str] = field(
         default=None,
-        metadata={"help": "pairs of languages, comma-separated, such as en-de,en-fr; default: the one in the data"},
+        metadata={
+            "help": "pairs of languages, comma-separated, such as en-de,en-fr; default: that of the data, where it has "
+            "one alone"
+        },
     )
     visual_unmasked: bool = field(
         default=False,
@@ -184,16 +188,22 @@ def language_pairs(cfg: VisualTLMConfig) -> list[tuple[str, str]]:
     """The pairs of `--lang-pairs`, or the one in the data.
 
     Raises:
-        InputError: not two languages each, the same pair twice, or none in the data.
+        InputError: not two languages each, the same pair twice; none is named, and the data has none or several.
     """
     folder = utils.split_paths(cfg.data)[0]
     if not cfg.lang_pairs:
-        source, target = data_utils.infer_language_pair(folder) if os.path.isdir(folder) else (None, None)
-        if not source or not target:
+        found = pairs_in(folder)
+        if not found:
             raise InputError(
                 f"{folder} should hold binarised pairs of sentences, as fairseq-preprocess --joined-dictionary writes "
                 "them, but holds none. If it does, name them: --lang-pairs en-de,en-fr"
             )
+        if len(found) > 1:  # fairseq takes the one that the file system lists first
+            raise InputError(
+                f"{folder} should hold one pair of languages where none is named, but holds {', '.join(found)}. Name "
+                f"those that are meant: --lang-pairs {','.join(found)}"
+            )
+        source, target = found[0].split("-")
         return [(source, target)]
     pairs = [tuple(pair.strip().split("-")) for pair in cfg.lang_pairs.split(",")]
     for pair in pairs:
@@ -203,6 +213,16 @@ def language_pairs(cfg: VisualTLMConfig) -> list[tuple[str, str]]:
                 f"{cfg.lang_pairs!r}: {'-'.join(pair)!r}."
             )
     return [(source, target) for source, target in pairs]
+
+
+def pairs_in(folder: str) -> list[str]:
+    """Pairs of languages in the names of a folder's files: `train.en-de.en.idx` is of en-de."""
+    if not os.path.isdir(folder):
+        return []
+    parts = [name.split(".") for name in os.listdir(folder)]
+    pairs = {tuple(each[1].split("-")) for each in parts if len(each) > 2 and each[2] in each[1].split("-")}
+    # Text of one language is of en-None.
+    return sorted("-".join(pair) for pair in pairs if len(pair) == 2 and "None" not in pair)
 
 
 def joined_dictionary(folder: str, languages: list[str]) -> Dictionary:
