@@ -65,6 +65,14 @@ def test_cells_have_sharp_edges_where_sides_are_no_multiples() -> None:
     torch.testing.assert_close(features[:3], torch.tensor([0.0, 0.95, 1.0]), atol=0.02, rtol=0)
 
 
+def test_a_cell_has_half_of_the_pixel_that_its_edge_halves() -> None:
+    pixels = np.zeros((4, 5, 3), np.uint8)
+    pixels[:, 2:] = 255  # of the 2.5 columns of the first cell, half a one
+    found = GridClassifier(colours(), 2, None, CPU)
+    features = found.rows([found.load(Image.fromarray(pixels))])["features"][0, :2, 0]
+    torch.testing.assert_close(features, torch.tensor([0.5 / 2.5, 1.0]), atol=0.01, rtol=0)
+
+
 @pytest.mark.parametrize("name", ["resnet18", "efficientnet_b0", "timm:test_resnet", "timm:test_vit"])
 def test_classes_and_features_are_the_librarys_own(name: str) -> None:
     size = 64 if "timm" not in name else None
