@@ -75,6 +75,8 @@ def extraction(folder: Path, device: str) -> list[np.ndarray]:
         "scattering": ("--backbone", "scattering", "--pool", "grid", "--grid", 2),
         "mean": ("--backbone", "resnet18", "--weights", "none", "--image-size", 64),
         "own": ("--backbone", "timm:test_vit", "--weights", "none", "--pool", "own"),
+        "boxed": ("--backbone", "resnet18", "--weights", "none", "--image-size", 64, "--pool", "grid", "--grid", 2,
+                  "--boxes"),
         "cells": ("--backbone", "timm:test_resnet", "--weights", "none", "--region-source", "grid", "--grid", 2),
         "regions": ("--detector", "retinanet_resnet50_fpn", "--weights", "none", "--image-size", 64,
                     "--min-score", 0, "--regions", 4, "--nms-iou", 0.9, "--nms-across-classes"),

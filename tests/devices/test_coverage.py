@@ -25,6 +25,7 @@ ON_THE_CPU_ONLY = {
     "features.detectors.onnx_detectors": "onnxruntime has devices of its own; its maps are pooled as others",
     "features.image_network:restore_image_network": "builds a network from a file; it is moved afterwards",
     "data.image_tags": "names what is seen in a data loader's worker",
+    "data.region_masking:without_answers": "leaves columns out in a data loader's worker",
     "data.masked_pairs": "masks words in a data loader's worker",
     "models.pretrained_start": "copies weights of a file into a model that is on the CPU still",
     "models.visual_model": "compares weights of a file with those of a model, by names and shapes",
