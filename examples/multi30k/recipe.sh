@@ -1,4 +1,4 @@
-# What recipes are made of; read by `source`, after OUT is set.
+# What recipes on Multi30k's rows with photos are made of; read by `source`, after `here`, the recipe's folder, is set.
 #
 #   run NAME COMMAND…     once: a rerun skips what was done, by the same command; what it says is in OUT/logs/NAME.log
 #   later COMMAND…        beside the next ones, at most JOBS at a time (a command of the shell: run, or a function)
@@ -6,9 +6,24 @@
 #   step TEXT             says what comes
 #
 # A command that was stopped is given again: fairseq-train goes on from its last checkpoint, visual-grounding's verbs
-# from what they finished.
+# from what they finished. Below are the choices of every recipe, each an environment variable, and at the end the steps
+# that all have.
+DATA=${DATA:-${VISUAL_GROUNDING_DATA:-../shared/data}} # holds flickr8k/ and downstream/multi30k_masking/
+OUT=${OUT:-$here/out}
+TARGET_LANG=${TARGET_LANG:-de} # translate from English into de or fr
+SEEDS=${SEEDS:-1}              # models of each kind that is trained: seeds 1 to SEEDS
+FULL=${FULL:-}                 # any word: all rows of the README, not only the default ones
+DEVICE=${DEVICE:-cpu}          # cpu, or cuda
+SIZE=${SIZE:-small}            # small: two CPU cores; paper: the paper's sizes, for a GPU
+LIMIT=${LIMIT:-}               # rows of each file to keep, to try the recipe
+METEOR_JAR=${METEOR_JAR:-}     # METEOR's program; without it METEOR isn't computed
+JOBS=${JOBS:-2}                # commands at a time
 export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1
-JOBS=${JOBS:-2}
+device=(--cpu)
+if [ "$DEVICE" = cuda ]; then device=(--fp16); fi
+# A model that hardly learned anything doesn't end its sentences: on a slice, generation is cut short.
+generation=(--max-tokens 4096)
+if [ -n "$LIMIT" ]; then generation+=(--max-len-b 20); fi
 
 step() { printf '[%s] %s\n' "$(date +%T)" "$*"; }
 
@@ -56,3 +71,98 @@ finish() {
         exit 1
     fi
 }
+
+unpack() { # OUT/photos: those of all splits
+    local split
+    mkdir -p "$OUT/photos"
+    for split in train dev test; do tar -xf "$DATA/flickr8k/images/$split.tar" -C "$OUT/photos"; done
+}
+
+read_data() { # MASK: OUT/raw, sentences with the mask in place of nouns; OUT/regions, what a detector found
+    if [ ! -d "$DATA/flickr8k" ]; then
+        echo "DATA should be a folder with flickr8k/ in it, but is '$DATA'. Name yours: DATA=/path/to/data bash $here/run.sh" >&2
+        exit 2
+    fi
+    step "rows with a photo, whole and with masked nouns; captions; all other rows as text"
+    run data python examples/multi30k/with_photos.py --data "$DATA" --language "$TARGET_LANG" --mask "$1" \
+        ${LIMIT:+--limit "$LIMIT"} --out "$OUT/raw"
+    step "regions: what a detector found with a score of at least 0.3"
+    run regions visual-grounding import --arrays "$DATA/flickr8k/regions/features.npy" --keys "$OUT/raw/photos.keys" \
+        --boxes "$DATA/flickr8k/regions/boxes.npy" --labels "$DATA/flickr8k/regions/labels.npy" \
+        --scores "$DATA/flickr8k/regions/scores.npy" --label-names "$DATA/flickr8k/regions/label_names.txt" \
+        --min-score 0.3 --made-by "DEIMv2-Femto, COCO" --out "$OUT/regions"
+}
+
+pair() { # KEYS TEXT IDS: the photo of each row, OUT/ids/IDS; KEYS is one of OUT/raw
+    run "pair-${3//\//-}" visual-grounding retrieve --method paired --image-features "$OUT/regions" \
+        --keys "$OUT/raw/$1.keys" --text "$2" -n 1 --out "$OUT/ids/$3"
+}
+
+# translate SEED KIND SUBSET NAME ORDER: OUT/seedS/translations/KIND.SUBSET.NAME[.ORDER].txt, by the translator NAME of
+# KIND. The recipe's function `visual_of KIND NAME ORDER` prints the flags of the images that it is to have, one a line.
+translate() {
+    local seed=$1 kind=$2 subset=$3 name=$4 order=$5 said=$2.$3.$4 visual
+    mapfile -t visual < <(visual_of "$kind" "$name" "$order")
+    if [ "$order" != congruent ]; then said+=.$order; fi
+    run "seed$seed/translate-$said" fairseq-generate "$OUT/bin/$kind" --user-dir visual_grounding \
+        --task grounded_translation --path "$OUT/seed$seed/translators/$kind/$name/checkpoint_best.pt" \
+        --gen-subset "$subset" "${generation[@]}" --post-process subword_nmt "${device[@]}" "${visual[@]}"
+    mkdir -p "$OUT/seed$seed/translations"
+    cp "$OUT/logs/seed$seed/translate-$said.log" "$OUT/seed$seed/translations/$said.txt"
+}
+
+score() { # SEED KIND SUBSET NAME TWIN: OUT/seedS/scores/KIND.SUBSET.NAME.against.TWIN
+    local translations=$OUT/seed$1/translations/$2.$3
+    run "seed$1/score-$2.$3.$4.against.$5" visual-grounding evaluate --hypothesis "$translations.$4.txt" \
+        --twin "$translations.$5.txt" --reference "$OUT/raw/$2/$3.$TARGET_LANG" --target-lang "$TARGET_LANG" \
+        ${METEOR_JAR:+--meteor-jar "$METEOR_JAR"} --out "$OUT/seed$1/scores/$2.$3.$4.against.$5"
+}
+
+# evaluate_seeds MODEL TWIN OTHER…: every seed's translations and scores, MODEL against each of them, against itself with
+# another row's photos, and without any; OUT/table; OUT/claims, what the README's first sentence says; OUT/page.
+evaluate_seeds() {
+    local model=$1 twin=$2 seed kind name runs=() rows=()
+    for seed in $(seq "$SEEDS"); do
+        runs+=("$OUT/seed$seed/scores")
+        step "seed $seed: translate and score"
+        for kind in masked plain; do later translate_kind "$seed" $kind "$@"; done
+        finish
+        for kind in masked plain; do later score_kind "$seed" $kind "$@"; done
+        finish
+    done
+    shift
+    for name in "$@" "$model.shuffled" "$model.blank"; do rows+=("*.$model.against.$name"); done
+    step "all seeds in one table: $OUT/table; the two rows that a claim is made of: $OUT/claims"
+    visual-grounding report runs "${runs[@]}" --metric tokenised_bleu --only "${rows[@]}" --out "$OUT/table"
+    visual-grounding report runs "${runs[@]}" --metric tokenised_bleu --out "$OUT/claims" \
+        --only "masked.valid.$model.against.$twin" "masked.valid.$model.against.$model.shuffled"
+    step "translations of seed 1 beside their photos: $OUT/page"
+    run photos unpack
+    for kind in masked plain; do
+        visual-grounding report --text "$OUT/raw/$kind/valid.en" --image-ids "$OUT/ids/$kind/valid" \
+            --image-features "$OUT/regions" --images "$OUT/photos" --draw-regions --min-score 0.3 \
+            --output reference="$OUT/raw/$kind/valid.$TARGET_LANG" \
+            --output "$model=$OUT/seed1/translations/$kind.valid.$model.txt" \
+            --output "$twin=$OUT/seed1/translations/$kind.valid.$twin.txt" --out "$OUT/page/$kind"
+    done
+}
+translate_kind() { # SEED KIND MODEL TWIN OTHER…
+    local seed=$1 kind=$2 model=$3 subset name order
+    shift 2
+    for subset in valid test; do
+        for name in "$@"; do
+            if trained_on $kind "$name"; then translate "$seed" $kind $subset "$name" congruent; fi
+        done
+        for order in shuffled blank; do translate "$seed" $kind $subset "$model" $order; done
+    done
+}
+score_kind() { # SEED KIND MODEL TWIN OTHER…
+    local seed=$1 kind=$2 model=$3 subset name
+    shift 3
+    for subset in valid test; do
+        for name in "$@" "$model.shuffled" "$model.blank"; do
+            if trained_on $kind "$name"; then score "$seed" $kind $subset "$model" "$name"; fi
+        done
+    done
+}
+trained_on() { [[ $1 = plain || $2 != synthetic-* ]]; } # KIND NAME: machine translations are of whole captions

@@ -2,21 +2,8 @@
 # Raw files -> English in BERT's pieces, the other language in its own, a store of regions. Choices: settings.sh.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
-if [ ! -d "$DATA/flickr8k" ]; then
-    echo "DATA should be a folder with flickr8k/ in it, but is '$DATA'. Name yours: DATA=/path/to/data bash $0" >&2
-    exit 2
-fi
 lang=$TARGET_LANG
-
-step "rows with a photo, whole and with masked nouns; captions"
-run data python examples/multi30k/with_photos.py --data "$DATA" --language "$lang" --mask '[MASK]' \
-    ${LIMIT:+--limit "$LIMIT"} --out "$OUT/raw"
-
-step "regions: what a detector found with a score of at least 0.3"
-run regions visual-grounding import --arrays "$DATA/flickr8k/regions/features.npy" --keys "$OUT/raw/photos.keys" \
-    --boxes "$DATA/flickr8k/regions/boxes.npy" --labels "$DATA/flickr8k/regions/labels.npy" \
-    --scores "$DATA/flickr8k/regions/scores.npy" --label-names "$DATA/flickr8k/regions/label_names.txt" \
-    --min-score 0.3 --made-by "DEIMv2-Femto, COCO" --out "$OUT/regions"
+read_data '[MASK]'
 
 step "English in BERT's pieces (Moses' &apos; and the like are characters again), the other language in byte pairs"
 unescape() { python -c 'import html, sys; sys.stdout.writelines(map(html.unescape, sys.stdin))' <"$1" >"$2"; }
@@ -50,13 +37,8 @@ run binarise-sources fairseq-preprocess --only-source --srcdict "$words" --train
     --validpref "$OUT/pieces/plain/valid.en" --destdir "$OUT/bin/sources"
 
 step "the photo of each row"
-pair() { # KEYS TEXT OUT
-    run "pair-${3//\//-}" visual-grounding retrieve --method paired --image-features "$OUT/regions" --keys "$OUT/raw/$1.keys" \
-        --text "$OUT/english/$2.en" -n 1 --out "$OUT/ids/$3"
-}
-for split in train valid test; do
-    pair plain/$split plain/$split plain/$split
-    pair masked/$split masked/$split masked/$split
+for kind in plain masked; do
+    for split in train valid test; do pair $kind/$split "$OUT/english/$kind/$split.en" $kind/$split; done
 done
-pair captions/train captions/train captions/train
-pair plain/valid plain/valid captions/valid
+pair captions/train "$OUT/english/captions/train.en" captions/train
+pair plain/valid "$OUT/english/plain/valid.en" captions/valid

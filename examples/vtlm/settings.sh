@@ -1,17 +1,8 @@
-# What the scripts of this folder share: choices with defaults, each an environment variable. Read by `source`.
+# What the scripts of this folder share: sizes of models and trainings. Read by `source`.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 here=examples/vtlm
-
-DATA=${DATA:-${VISUAL_GROUNDING_DATA:-../shared/data}} # holds flickr8k/ and downstream/multi30k_masking/
-OUT=${OUT:-$here/out}
-TARGET_LANG=${TARGET_LANG:-de} # translate from English into de or fr
-SEEDS=${SEEDS:-1}              # models of each kind that is trained: seeds 1 to SEEDS
-FULL=${FULL:-}                 # any word: all rows of the README, not only the default ones
-DEVICE=${DEVICE:-cpu}          # cpu, or cuda
-SIZE=${SIZE:-small}            # small: two CPU cores; paper: the paper's sizes, for a GPU
-LIMIT=${LIMIT:-}               # rows of each file to keep, to try the recipe
-MASK='<mask>'                  # the symbol that pre-training masks with stands for a hidden noun, too
-source examples/multi30k/recipe.sh
+source examples/multi30k/recipe.sh # DATA, OUT, TARGET_LANG, SEEDS, FULL, DEVICE, SIZE, LIMIT, METEOR_JAR, JOBS
+MASK='<mask>'                      # the symbol that pre-training masks with stands for a hidden noun, too
 
 case $SIZE in
 small)
@@ -23,7 +14,7 @@ small)
     pretraining=(--lr 0.001 --lr-scheduler inverse_sqrt --warmup-updates 500 --batch-size 64 --dropout 0.1)
     finetuning=(--lr 0.001 --lr-scheduler inverse_sqrt --warmup-updates 200 --max-tokens 1024 --dropout 0.3)
     scratch=(--lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 400 --max-tokens 1024 --dropout 0.3)
-    TEXT_EPOCHS=${TEXT_EPOCHS:-10} MERGES=${MERGES:-4000} PRETRAIN_EPOCHS=${PRETRAIN_EPOCHS:-10} EPOCHS=${EPOCHS:-20}
+    TEXT_EPOCHS=${TEXT_EPOCHS:-10} MERGES=${MERGES:-4000} PRETRAIN_EPOCHS=${PRETRAIN_EPOCHS:-10} EPOCHS=${EPOCHS:-20} SYNTHETIC_EPOCHS=${SYNTHETIC_EPOCHS:-6}
     ;;
 paper)
     sizes=()
@@ -31,7 +22,7 @@ paper)
     finetuning=(--lr 0.00001 --lr-scheduler fixed --batch-size 64 --dropout 0.2)
     scratch=(--lr 0.0001 --lr-scheduler inverse_sqrt --warmup-updates 4000 --warmup-init-lr 1e-07 --batch-size 64 --dropout 0.4
         --adam-betas '(0.9, 0.98)')
-    PRETRAIN_EPOCHS=${PRETRAIN_EPOCHS:-2800} EPOCHS=${EPOCHS:-100} # 1.5 million updates of these rows
+    PRETRAIN_EPOCHS=${PRETRAIN_EPOCHS:-2800} EPOCHS=${EPOCHS:-100} SYNTHETIC_EPOCHS=${SYNTHETIC_EPOCHS:-100} # 1.5 million updates of these rows
     translator=(--encoder-layers 6 --decoder-layers 6 --encoder-embed-dim 512 --encoder-ffn-embed-dim 2048
         --encoder-attention-heads 8 --decoder-attention-heads 8 --dropout 0.1 --lr 0.0007 --warmup-updates 8000 --max-tokens 16384)
     TEXT_EPOCHS=${TEXT_EPOCHS:-100} MERGES=${MERGES:-50000}
@@ -41,7 +32,4 @@ paper)
     exit 2
     ;;
 esac
-generation=(--beam 8 --max-tokens 4096)
-if [ -n "$LIMIT" ]; then generation+=(--max-len-b 20); fi
-device=(--cpu)
-if [ "$DEVICE" = cuda ]; then device=(--fp16); fi
+generation+=(--beam 8)

@@ -17,32 +17,22 @@ pretrain() { # SEED NAME DATA FLAGS…: OUT/seedS/pretrained/NAME
         --log-format simple "$@"
 }
 
-translator() { # SEED KIND NAME FLAGS…: OUT/seedS/translators/KIND/NAME
-    local seed=$1 kind=$2 name=$3
-    shift 3
-    run "seed$seed/train-$kind-$name" fairseq-train "$OUT/bin/$kind" --user-dir visual_grounding \
+translator() { # SEED DATA KIND NAME FLAGS…: trained on DATA to translate KIND, OUT/seedS/translators/KIND/NAME
+    local seed=$1 data=$2 kind=$3 name=$4 visual=()
+    shift 4
+    if [[ $name == *mmt* ]]; then mapfile -t visual < <(images "$data" "${STORE:-}"); fi
+    run "seed$seed/train-$kind-$name" fairseq-train "$OUT/bin/$data" --user-dir visual_grounding \
         --task grounded_translation --arch vtlm_translation "${sizes[@]}" --criterion label_smoothed_cross_entropy \
-        --label-smoothing 0.1 --optimizer adam --max-epoch "$EPOCHS" --no-epoch-checkpoints \
-        --save-dir "$OUT/seed$seed/translators/$kind/$name" --seed "$seed" "${device[@]}" --log-format simple "$@"
+        --label-smoothing 0.1 --optimizer adam --no-epoch-checkpoints \
+        --save-dir "$OUT/seed$seed/translators/$kind/$name" --seed "$seed" "${device[@]}" --log-format simple \
+        "$@" "${visual[@]}"
 }
 
-finetune() { # SEED PRETRAINED NAME FLAGS…: on masked and on whole sources; with FLAGS' images of KIND where it's MMT
-    local seed=$1 from=$2 name=$3 kind
+finetune() { # SEED PRETRAINED NAME FLAGS…: on masked and on whole sources; with their images where it's MMT
+    local seed=$1 from=$OUT/seed$1/pretrained/$2/checkpoint_best.pt name=$3 kind
     shift 3
     for kind in masked plain; do
-        local visual=()
-        if [[ $name == *mmt* ]]; then mapfile -t visual < <(images $kind "${STORE:-}"); fi
-        translator "$seed" $kind "$name" "${finetuning[@]}" \
-            --visual-pretrained "$OUT/seed$seed/pretrained/$from/checkpoint_best.pt" "${visual[@]}" "$@"
-    done
-}
-
-from_scratch() { # SEED NAME: with images where it's MMT
-    local seed=$1 name=$2 kind
-    for kind in masked plain; do
-        local visual=()
-        if [[ $name == *mmt* ]]; then mapfile -t visual < <(images $kind); fi
-        translator "$seed" $kind "$name" "${scratch[@]}" "${visual[@]}"
+        translator "$seed" $kind $kind "$name" "${finetuning[@]}" --max-epoch "$EPOCHS" --visual-pretrained "$from" "$@"
     done
 }
 
@@ -72,9 +62,14 @@ grid() { # cells of a grid with a classifier's labels, in place of a detector's 
     pretrain "$1" grid three-way $(images three-way cells)
     STORE=cells finetune "$1" grid grid-mmt
 }
-scratch() {
-    from_scratch "$1" scratch-nmt
-    from_scratch "$1" scratch-mmt
+scratch() { # without pre-training: on the rows that people translated, and with the captions that the model did
+    local name kind
+    for name in nmt mmt; do
+        for kind in masked plain; do
+            translator "$1" $kind $kind scratch-$name "${scratch[@]}" --max-epoch "$EPOCHS"
+        done
+        translator "$1" three-way plain synthetic-$name "${scratch[@]}" --max-epoch "$SYNTHETIC_EPOCHS"
+    done
 }
 
 for seed in $(seq "$SEEDS"); do
@@ -82,7 +77,7 @@ for seed in $(seq "$SEEDS"); do
     later tlm "$seed"
     later vtlm "$seed"
     if [ -n "$FULL" ]; then
-        for lane in unmasked people scratch; do later $lane "$seed"; done
+        for lane in unmasked people grid scratch; do later $lane "$seed"; done
     fi
 done
 finish
