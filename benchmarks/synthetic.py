@@ -42,6 +42,12 @@ def write_ids(folder: Path, ids: np.ndarray, keys_sha256: str) -> None:
     write_json(folder / "meta.json", {**meta, "keys_sha256": keys_sha256, "signature": "random"})
 
 
+def write_dictionaries(folder: Path, pieces: int) -> None:
+    """fairseq's dictionaries of both languages, with the same pieces."""
+    for language in ("en", "de"):
+        (folder / f"dict.{language}.txt").write_text("".join(f"piece{piece} 1\n" for piece in range(pieces)))
+
+
 def sentence_lengths(count: int, seed: int = 0) -> np.ndarray:
     """Lengths as of Multi30k's sentences in 10,000 pieces: about 15, seldom more than 30.
 

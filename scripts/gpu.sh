@@ -22,12 +22,13 @@ list() {
     [ -n "${ENVIRONMENT:-}" ] || printf '%s\t%s\t%s\n' set-up 240 "set_up"
     # The benchmarks come before the long ones: their tables are what only such a machine can give.
     cat <<'PARTS'
-machine	60	nvidia-smi -L; python scripts/gpu_machine.py
+machine	30	nvidia-smi -L; python scripts/gpu_machine.py
 tests	480	python -m pytest -m gpu -n 4 -q --durations=5
 search	120	python benchmarks/search.py
-training step	180	python benchmarks/training_step.py
+training step	150	python benchmarks/training_step.py
+modality loss	90	python benchmarks/modality_loss.py --steps 20
 pre-training step	60	python benchmarks/pretraining_step.py --steps 20
-extraction	240	python benchmarks/extraction.py
+extraction	210	python benchmarks/extraction.py
 detection	60	python benchmarks/detection.py
 index and retrieve	180	python benchmarks/retrieval_slope.py --device cuda --images 200000 --sentences 20000
 quickstart	480	DEVICE=cuda OUT="$logs/quickstart" bash examples/quickstart/run.sh

@@ -89,3 +89,20 @@ def test_modality_loss_benchmark_states_both_costs():
     )  # fmt: skip
     assert printed.count("with the modality loss (") == 2 and "beam search of 2 sentences with 36 regions" in printed
     assert "training step, modality loss / none is" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "flags", "stated"),
+    [
+        ("training_step.py", ["--images-per-sentence", 2, "--max-tokens", 100, "--model-flags", "--decoder-layers", 1],
+         ("training steps with images against text alone", "time waiting for a batch / all time is")),
+        ("pretraining_step.py", ["--regions", 3, "--batch-size", 8, "--model-flags"],
+         ("training steps of vtlm against a plain encoder", "vtlm waited for its batches")),
+    ],
+)  # fmt: skip
+def test_benchmarks_of_training_state_ratio_and_waiting(name: str, flags: list, stated: tuple[str, str]):
+    sizes = ["--encoder-layers", 1, "--encoder-embed-dim", 16]
+    world = ["--device", "cpu", "--steps", 1, "--pairs", 1, "--sentences", 200, "--images", 20, "--feature-size", 8]
+    printed = run(name, *world, *flags, *sizes)
+    assert all(words in printed for words in stated), printed

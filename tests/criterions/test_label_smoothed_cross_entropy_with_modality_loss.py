@@ -114,6 +114,40 @@ def test_evaluation_leaves_the_modality_loss_out_but_logs_it() -> None:
     assert float(logged["modality_loss"]) > 0 and float(logged["modality_counted"]) == 7
 
 
+def test_evaluation_without_the_learned_vectors_says_so_once_and_logs_nothing_of_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As `fairseq-validate`: a criterion that was neither trained nor loaded; on a GPU it isn't even moved there."""
+    model, batch = small_model().eval(), sample()
+    trained = criterion_of(model).eval()
+    for vector in trained.parameters():
+        torch.nn.init.normal_(vector)
+    trained.load_state_dict(trained.state_dict())
+    expected = trained(model, batch)
+    assert expected[2]["modality_loss"] > 0 and not caplog.text
+    unknown = criterion_of(model).eval()
+    unknown.token_weight = None  # not used
+    for _ in range(2):
+        loss, _, logged = unknown(model, batch)
+    assert caplog.text.count("modality_weight and modality_loss aren't logged: they need the vectors that were") == 1
+    assert "fairseq-validate loads the model alone" in caplog.text
+    torch.testing.assert_close(loss, expected[0])
+    assert set(expected[2]) - set(logged) == {"modality_loss", "modality_weight"}
+    assert logged["modality_cosine"] == expected[2]["modality_cosine"]
+    with metrics.aggregate(new_root=True) as found:
+        Criterion.reduce_metrics([logged])
+    assert {"modality_loss", "modality_weight"}.isdisjoint(found.get_smoothed_values())
+    assert "modality_cosine" in found.get_smoothed_values()
+
+
+def test_vectors_are_known_once_they_are_trained(caplog: pytest.LogCaptureFixture) -> None:
+    model, batch = small_model(), sample()
+    criterion = criterion_of(model)
+    criterion(model, batch)
+    logged = criterion.eval()(model.eval(), batch)[2]
+    assert float(logged["modality_weight"]) == pytest.approx(7 / 2) and not caplog.text
+
+
 def test_batch_without_images_or_regions_is_cross_entropy_alone_with_a_gradient_for_every_weight() -> None:
     model = small_model()
     absent, none = sample(), sample()

@@ -98,6 +98,7 @@ def test_what_is_logged_is_summed_before_it_is_divided():
         values = scores.get_smoothed_values()
         assert values == {
             "word_loss": 2.0,
+            "ppl": 4.0,
             "word_accuracy": 0.5,
             "region_loss": 1.0,
             "region_accuracy": 1.0,

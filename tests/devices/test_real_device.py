@@ -32,6 +32,7 @@ def test_forward_can_be_differentiated_on_a_cuda_device(name: str) -> None:
     """Under autocast, as `--amp` trains; what is made of no weights has nothing to differentiate."""
     with torch.autocast("cuda", torch.float16):
         found = tensors_of(run(name, torch.float32, "cuda"))
+    assert found
     learning = [tensor for tensor in found if tensor.requires_grad]
     if learning:
         sum(tensor.float().sum() for tensor in learning).backward()

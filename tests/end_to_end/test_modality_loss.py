@@ -87,6 +87,23 @@ def test_training_resumes_with_its_vectors_and_generation_needs_none(alone, tiny
     assert third["modality_weight"] < logged(alone[1], "train")[1]["modality_weight"]
 
 
+def test_validation_of_a_checkpoint_says_that_it_lacks_the_vectors(alone, tiny_pairs, user_dir):
+    done = run_command(
+        "fairseq-validate", tiny_pairs / "bin", "--user-dir", user_dir, "--task", "grounded_translation", "-s", "en",
+        "-t", "de", "--image-features", tiny_pairs / "store", "--image-ids", tiny_pairs / "ids", "--path",
+        alone[0] / "checkpoint_last.pt", "--batch-size", 5, "--num-workers", 0, "--cpu", "--no-progress-bar",
+        "--log-format", "json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    output = done.stdout + done.stderr
+    assert output.count("modality_weight and modality_loss aren't logged") == 1
+    (*_, found) = [json.loads(line) for line in re.findall(r"\{.*\}", output) if '"valid_loss"' in line]
+    expected = logged(alone[1], "valid")[-1]
+    for name in ("loss", "nll_loss", "translation_loss", "modality_cosine"):
+        assert float(found[f"valid_{name}"]) == pytest.approx(expected[name], abs=3e-3), name
+    assert not {"valid_modality_weight", "valid_modality_loss"} & set(found)
+
+
 def test_two_processes_learn_the_same_vectors_and_log_the_same_means(alone, tiny_pairs, user_dir, tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -30,7 +30,13 @@ def store_signed(folder: Path, signature: str) -> FeatureStore:
     ],
 )
 def test_features_made_alike_are_taken(tmp_path, found, apart_from):
-    check_making(store_signed(tmp_path / "store", found), SIGNED, "retriever r", apart_from)
+    store = store_signed(tmp_path / "store", found)
+    check_making(store, SIGNED, "retriever r", apart_from)
+    if apart_from:
+        with pytest.raises(InputError, match=rf"\(another {', '.join(apart_from)}\)"):
+            check_making(store, SIGNED, "retriever r")
+    with pytest.raises(InputError, match=r"\(another weights[,)]"):  # it's their making that is compared
+        check_making(store, SIGNED.replace("weights:V2", "weights:V1"), "retriever r", apart_from)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_REGISTRY
 
-import visual_grounding.models.pretrained_start  # noqa: F401  # until an architecture has its flag
 from visual_grounding.cli.main import CHOOSING, VERBS, parser_of
 from visual_grounding.retrieval.finder import METHODS
 

@@ -40,7 +40,6 @@ FAIRSEQS_OWN = {
 }
 # Flags of other programs, which messages and pages tell to use.
 FOREIGN = {
-    "architectures that are to come": {"--visual-pretrained"},
     "fairseq's masked language models": {"--mask-whole-words"},
     "git": {"--short"},
     "hf": {"--local-dir"},

@@ -56,6 +56,8 @@ def test_image_ids_fit_their_store(table: str) -> None:
     ids = ImageIds(MADE / "ids" / table)
     ids.check_against(FeatureStore(MADE / "features/mean"))
     ids.check_lines(40, "train.en")
+    assert ids.ids.shape == (40, 1 if table == "paired/train" else 4)
+    assert ids.ids.max() < 24 and (ids.ids >= 0).any()
 
 
 @pytest.mark.parametrize("index", ["index", "index-ivf"])

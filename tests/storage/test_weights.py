@@ -110,9 +110,12 @@ def test_nothing_is_loaded_from_weights_that_do_not_fit(model: nn.Module) -> Non
 
 
 def test_weights_from_before_torch_counted_batches_load(model: nn.Module) -> None:
-    state = {name: weight for name, weight in model.state_dict().items() if "num_batches" not in name}
+    state = {name: weight + 1 for name, weight in model.state_dict().items() if "num_batches" not in name}
     load_strictly(model, state, "old.pth", "a pair")
     check_weights_fit(model.state_dict(), state, "old.pth", "a pair")
+    loaded = model.state_dict()
+    assert all(torch.equal(loaded[name], weight) for name, weight in state.items())
+    assert set(loaded) - set(state) == {"1.num_batches_tracked"}
 
 
 def test_weights_of_half_precision_fit_and_assigned_ones_claim_no_memory(model: nn.Module) -> None:

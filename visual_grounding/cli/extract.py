@@ -25,6 +25,32 @@ from .image_source import add_image_source, open_image_source
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     add_image_source(parser)
+    _add_network(parser)
+    _add_detection(parser)
+    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda where there is one)")
+    parser.add_argument(
+        "--precision",
+        choices=("float32", "float16", "bfloat16"),
+        default="float32",
+        help="what the network computes in; float16 needs cuda (default: %(default)s)",
+    )
+    parser.add_argument("--batch-size", type=int, help="images at once (default: 64, with --detector 8)")
+    parser.add_argument(
+        "--shard-size", type=int, default=1024, help="images between two save points (default: %(default)s)"
+    )
+    parser.add_argument("--workers", type=int, metavar="N", help="threads that read and decode (default: one per core)")
+    parser.add_argument("--strict", action="store_true", help="stop at the first unreadable image")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check everything, measure one batch, say what a run would take in time and disk, and write nothing "
+        "(weights that have to be downloaded are); exit status 2 where the disk doesn't suffice",
+    )
+    parser.add_argument("--out", required=True, metavar="DIR", help="the feature store to make")
+
+
+def _add_network(parser: argparse.ArgumentParser) -> None:
+    """What computes features, and of which parts of a picture."""
     network = parser.add_mutually_exclusive_group(required=True)
     network.add_argument(
         "--backbone",
@@ -85,6 +111,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what labels stand for, one a line; the first is number 0; or JSON of {number: name} (default: what the "
         "library says of its weights)",
     )
+
+
+def _add_detection(parser: argparse.ArgumentParser) -> None:
+    """Which of the regions that a detector finds, and what their features are."""
     regions = parser.add_argument_group("regions, with --detector")
     regions.add_argument("--regions", type=int, metavar="N", help="keep the N most confident (default: 36)")
     regions.add_argument("--min-score", type=float, metavar="P", help="of those at least so confident (default: 0.05)")
@@ -108,26 +138,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     regions.add_argument("--feature-size", type=int, metavar="N", help="keep the first N components (default: all)")
     regions.add_argument("--attribute-names", metavar="FILE", help="onnx: as --label-names, of the output attributes")
-    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda where there is one)")
-    parser.add_argument(
-        "--precision",
-        choices=("float32", "float16", "bfloat16"),
-        default="float32",
-        help="what the network computes in; float16 needs cuda (default: %(default)s)",
-    )
-    parser.add_argument("--batch-size", type=int, help="images at once (default: 64, with --detector 8)")
-    parser.add_argument(
-        "--shard-size", type=int, default=1024, help="images between two save points (default: %(default)s)"
-    )
-    parser.add_argument("--workers", type=int, metavar="N", help="threads that read and decode (default: one per core)")
-    parser.add_argument("--strict", action="store_true", help="stop at the first unreadable image")
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="check everything, measure one batch, say what a run would take in time and disk, and write nothing "
-        "(weights that have to be downloaded are); exit status 2 where the disk doesn't suffice",
-    )
-    parser.add_argument("--out", required=True, metavar="DIR", help="the feature store to make")
 
 
 def run(args: argparse.Namespace) -> None:

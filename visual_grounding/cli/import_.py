@@ -41,6 +41,21 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
+    _add_features(parser)
+    _add_columns(parser)
+    parser.add_argument(
+        "--shard-size", type=int, default=1024, help="images between two save points (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="stop at the first missing or broken file of an image, or region with a label or a box but no features",
+    )
+    parser.add_argument("--out", required=True, metavar="DIR", help="the feature store to make")
+
+
+def _add_features(parser: argparse.ArgumentParser) -> None:
+    """Where the features are, whose they are, and which of them are taken."""
     parser.add_argument("--arrays", metavar="PATH", help="the file or folder of features, see above")
     parser.add_argument(
         "--keys",
@@ -89,6 +104,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what made the features, such as the network and its weights: models accept features of other images that "
         "say the same (default: a digest of the arrays, so that no others do)",
     )
+
+
+def _add_columns(parser: argparse.ArgumentParser) -> None:
+    """What is known of regions beside their features."""
     columns = parser.add_argument_group("columns of regions; a FILE.npy, or for a folder the NAME of an array")
     columns.add_argument("--boxes", metavar="FILE|NAME", help="(images, regions, 4)")
     columns.add_argument(
@@ -128,15 +147,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a label of the table that --label-names doesn't list: refuse it, or count it and have none "
         "(default: %(default)s)",
     )
-    parser.add_argument(
-        "--shard-size", type=int, default=1024, help="images between two save points (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="stop at the first missing or broken file of an image, or region with a label or a box but no features",
-    )
-    parser.add_argument("--out", required=True, metavar="DIR", help="the feature store to make")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -55,7 +55,8 @@ class LabelSmoothedCrossEntropyWithModalityLossCriterion(LabelSmoothedCrossEntro
     regions, which adds nothing, pulls its mean down.
 
     The vectors of eq. 5 are the criterion's: trained along, kept in checkpoints beside the model, and no part of it. A
-    checkpoint that was trained without them is gone on from with new ones. `fairseq-validate` doesn't load them.
+    checkpoint that was trained without them is gone on from with new ones. `fairseq-validate` builds a criterion and
+    loads the model alone, so there nothing is logged that needs them, and a warning says so.
 
     In evaluation L is L_XENT alone: the second look is for training only, and the best checkpoint is the one that
     translates best, however large λ is. What is logged: `modality_cosine`, the mean over what counts;
@@ -85,6 +86,8 @@ class LabelSmoothedCrossEntropyWithModalityLossCriterion(LabelSmoothedCrossEntro
         weights = weights_of(modality_weight, self.layers)
         self.weights = weights or {}
         self.token_weight = TokenWeight(decoder.embedding_size, decoder.size) if weights is None else None
+        self.weights_known = weights is not None  # learned ones as soon as they are loaded or trained
+        self.warned = False
         if not task.image_feature_size:
             logger.warning("without --image-features there is no modality loss: text alone is trained on.")
 
@@ -94,6 +97,7 @@ class LabelSmoothedCrossEntropyWithModalityLossCriterion(LabelSmoothedCrossEntro
         Shapes:
             sample["target"]: (B, U);  returns: loss (), or (B·U, 1) with reduce=False
         """
+        self.weights_known |= self.training
         output = model(**sample["net_input"], attend_apart=self.layers)
         translation, nll_loss = self.compute_loss(model, output, sample, reduce=reduce)
         modality, logged = self.compute_modality_loss(model, output, sample)
@@ -103,13 +107,14 @@ class LabelSmoothedCrossEntropyWithModalityLossCriterion(LabelSmoothedCrossEntro
         logging_output = {
             "loss": loss.detach(),
             "translation_loss": translation.detach(),
-            "modality_loss": modality.detach(),
             "nll_loss": nll_loss.detach(),
             "ntokens": sample["ntokens"],
             "nsentences": len(sample["target"]),
             "sample_size": sample_size,
             **logged,
         }
+        if self.weights_known:
+            logging_output["modality_loss"] = modality.detach()
         if self.report_accuracy:
             correct, total = self.compute_accuracy(model, output, sample)
             logging_output.update(n_correct=utils.item(correct), total=utils.item(total))
@@ -120,6 +125,8 @@ class LabelSmoothedCrossEntropyWithModalityLossCriterion(LabelSmoothedCrossEntro
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Σ_l of each position's modality loss, and the sums over what counts that means are made of.
 
+        Where the learned vectors weren't loaded the loss is 0, and there is no sum of λ.
+
         Shapes:
             returns: (B, U); sums ()
         """
@@ -128,18 +135,24 @@ class LabelSmoothedCrossEntropyWithModalityLossCriterion(LabelSmoothedCrossEntro
         absent = target.new_ones(len(target), 1) > 0 if visual is None else visual["padding_mask"].flatten(1)
         counted = counted_positions(target, self.padding_idx, absent)  # (B, U)
         counted[:, : self.ignore_prefix_size] = False
+        if not self.weights_known:
+            self._warn_of_unknown_weights()
         embedded = model.decoder.embed_tokens(target)  # (B, U, D')
         loss = torch.zeros(target.shape, device=target.device)
         cosine, weights, count = (torch.zeros((), device=target.device) for _ in range(3))
         for layer, (text, regions) in output[1]["attended_apart"].items():
             distance = modality_distance(text, regions)
+            with torch.no_grad():
+                cosine += (1 - distance).masked_fill(~counted, 0.0).sum()
+                count += counted.sum()
+            if not self.weights_known:
+                continue  # the vectors needn't even be on this device
             weight = self.weights[layer] if self.token_weight is None else self.token_weight(embedded, text, regions)
             loss = loss + modality_loss(distance, weight, counted)
             with torch.no_grad():
-                cosine += (1 - distance).masked_fill(~counted, 0.0).sum()
                 weights += (weight * counted).sum()
-                count += counted.sum()
-        return loss, {"modality_cosine": cosine, "modality_weight": weights, "modality_counted": count}
+        sums = {"modality_cosine": cosine, "modality_counted": count}
+        return loss, {**sums, "modality_weight": weights} if self.weights_known else sums
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
@@ -150,10 +163,12 @@ class LabelSmoothedCrossEntropyWithModalityLossCriterion(LabelSmoothedCrossEntro
             return float(sum(output.get(name, 0) for output in logging_outputs))
 
         size, counted = total("sample_size"), total("modality_counted")
+        logged = {name for output in logging_outputs for name in output}
         for name in ("translation_loss", "modality_loss"):
-            metrics.log_scalar(name, total(name) / max(size, 1) / math.log(2), size, round=3)
-        if counted:
-            for name in ("modality_cosine", "modality_weight"):
+            if name in logged:
+                metrics.log_scalar(name, total(name) / max(size, 1) / math.log(2), size, round=3)
+        for name in ("modality_cosine", "modality_weight"):
+            if counted and name in logged:
                 metrics.log_scalar(name, total(name) / counted, counted, round=4)
 
     @staticmethod
@@ -166,7 +181,16 @@ class LabelSmoothedCrossEntropyWithModalityLossCriterion(LabelSmoothedCrossEntro
         if state_dict is None:
             logger.info("the checkpoint has no weights of the modality loss: they start anew")
             return None
+        self.weights_known = True
         return super().load_state_dict(state_dict, strict=strict, **options)
+
+    def _warn_of_unknown_weights(self) -> None:
+        if not self.warned:
+            logger.warning(
+                "modality_weight and modality_loss aren't logged: they need the vectors that were learned beside the "
+                "model, and fairseq-validate loads the model alone. fairseq-train logs both of its validation."
+            )
+        self.warned = True
 
 
 def layers_of(chosen: str, layers: int) -> tuple[int, ...]:

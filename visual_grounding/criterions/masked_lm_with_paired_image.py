@@ -5,9 +5,11 @@
 Assumption: the paper adds the two without saying how they weigh: one to one, each a mean over what it predicts.
 """
 
+import math
 from typing import Any
 
 import torch
+from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.logging import metrics
 from torch import Tensor
@@ -19,7 +21,8 @@ from ..modules.vision_language_losses import UNKNOWN_PAIR, masked_word_loss, pai
 class MaskedLMWithPairedImageCriterion(FairseqCriterion):
     """The means of a batch, times its sentences, by whose number over all processes fairseq divides.
 
-    A batch without a hidden word, or without images, adds 0 for that loss. Losses are logged in nats.
+    A batch without a hidden word, or without images, adds 0 for that loss. Losses are logged in bits, as fairseq logs
+    them; `ppl` is the perplexity of what is hidden.
     """
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Any, int, dict[str, Any]]:
@@ -59,18 +62,21 @@ class MaskedLMWithPairedImageCriterion(FairseqCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
         """Log the losses, and the share of words, of tags and of pairs that are right; what there is none of, isn't."""
-        total = {name: sum(output.get(name, 0) for output in logging_outputs) for name in _SUMMED}
+        total = {name: float(sum(output.get(name, 0) for output in logging_outputs)) for name in _SUMMED}
         hidden = total["words"] + total["tags"]
-        for name, value, count in (
-            ("loss", total["loss"], total["sample_size"]),
-            ("mlm_loss", total["mlm_loss"], hidden),
+        sizes = {"loss": total["sample_size"], "mlm_loss": hidden, "paired_image_loss": total["pairs"]}
+        for name, count in sizes.items():
+            if count or name == "loss":
+                metrics.log_scalar(name, total[name] / max(count, 1) / math.log(2), count, round=3)
+        if hidden:
+            metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["mlm_loss"].avg))
+        for name, right, count in (
             ("word_accuracy", total["right_words"], total["words"]),
             ("tag_accuracy", total["right_tags"], total["tags"]),
-            ("paired_image_loss", total["paired_image_loss"], total["pairs"]),
             ("paired_image_accuracy", total["right_pairs"], total["pairs"]),
         ):
-            if count or name == "loss":
-                metrics.log_scalar(name, float(value) / max(count, 1), count, round=4)
+            if count:
+                metrics.log_scalar(name, right / count, count, round=4)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

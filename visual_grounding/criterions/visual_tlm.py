@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import torch
+from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.logging import metrics
 from torch import Tensor
@@ -32,7 +33,8 @@ class VisualTLMCriterion(FairseqCriterion):
 
     A part without anything to predict is 0. Each process, and with `--update-freq` each batch, has means of its own,
     of which the update is the mean, as in the reference code. What is logged is summed over all before it is divided:
-    the means of a whole split, however it was cut into batches. Losses are logged in bits, as fairseq logs them.
+    the means of a whole split, however it was cut into batches. Losses are logged in bits, as fairseq logs them; `ppl`
+    is the perplexity of the masked words.
     """
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
@@ -68,6 +70,8 @@ class VisualTLMCriterion(FairseqCriterion):
                 hits = sum(int(output.get(f"{part}_hits", 0)) for output in logging_outputs)
                 metrics.log_scalar(f"{part}_loss", bits / count, count, round=3)
                 metrics.log_scalar(f"{part}_accuracy", hits / count, count, round=4)
+                if part == "word":
+                    metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["word_loss"].avg))
         metrics.log_derived("loss", loss_of_parts)
 
     @staticmethod

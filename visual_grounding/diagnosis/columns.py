@@ -58,6 +58,11 @@ class _Culprits:
         self.count, self._first, self._store = 0, 0, store
 
     def add(self, start: int, found: np.ndarray) -> None:
+        """Count the images of a block, whose first row is `start`, that have a region with a fault.
+
+        Shapes:
+            found: (images, R), True = faulty
+        """
         rows = np.flatnonzero(found.any(axis=1))
         if len(rows) and not self.count:
             self._first = start + int(rows[0])

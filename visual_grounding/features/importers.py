@@ -58,20 +58,18 @@ def import_features(
     columns = table.columns if table is not None else columns or Columns()
     if min_score is not None:
         check_min_score(min_score, columns)
-    plan: dict[str, Any] = {**source.plan, "normalise": normalise}
-    if made_by is not None:
-        plan["made_by"] = made_by
     if table is not None:
-        _check_table(table, source, box_format)
-        plan["regions_table"] = table.digest
-    elif "boxes" in columns.present:
-        plan["box_format"] = box_format
-    if min_score is not None:
-        plan["min_score"] = min_score
-    if sizes is not None:
-        if table is not None and table.sizes is not None:
-            raise InputError(f"{table.path} has the pictures' widths and heights; leave out the others.", "box_sizes")
-        plan["box_sizes"] = hashlib.sha256(np.asarray(sizes, np.float64).tobytes()).hexdigest()
+        _check_table(table, source, box_format, sizes)
+    has_boxes = table is None and "boxes" in columns.present
+    chosen = {
+        "made_by": made_by,
+        "regions_table": None if table is None else table.digest,
+        "box_format": box_format if has_boxes else None,
+        "min_score": min_score,
+        "box_sizes": None if sizes is None else hashlib.sha256(np.asarray(sizes, np.float64).tobytes()).hexdigest(),
+    }
+    plan = {**source.plan, "normalise": normalise}
+    plan |= {name: choice for name, choice in chosen.items() if choice is not None}
     writer = StoreWriter(out, source.keys, source.regions, source.size, plan, shard_size, strict, columns)
     shards = list(writer.missing())
     done = writer.share - sum(shard.stop - shard.start for shard in shards)
@@ -82,23 +80,14 @@ def import_features(
                 block = block._replace(features=_unit_length(block.features))
             if table is not None:
                 block = _with_table(block, table, source.keys, shard.start, shard.stop)
-            if sizes is not None:
-                needed = block.features.any(axis=(1, 2))[:, None]  # (images, 1)
-                block = block._replace(sizes=np.where(needed, sizes[shard.start : shard.stop], 1))
-            if "boxes" in block.columns:
-                _check_sizes(block, source.keys, shard.start)
-                block.columns["boxes"] = to_corners(block.columns["boxes"], box_format, block.sizes)
+            block = _with_corners(block, box_format, sizes, source.keys, shard.start)
             block, left_out = keep_best(block, source.regions, min_score, source.keys, shard.start)
             try:
                 writer.write(shard, block.features, block.unreadable, block.columns, left_out)
             except InputError as error:
                 if "boxes" not in error.choices:
                     raise
-                choices, hint = ["boxes", "box_format"] if table is None else ["regions_table"], ""
-                if block.sizes is None and (block.columns["boxes"] > 1).any():
-                    choices.append("box_sizes")
-                    hint = " If boxes are in pixels, give the pictures' widths and heights."
-                raise InputError(f"{error}{hint}", *choices) from error
+                raise _with_hint(error, block, table) from error
             progress.update(shard.stop - shard.start)
     made = {"arrays": plan["arrays"][:ARRAYS_DIGITS]} if made_by is None else {"made_by": made_by}
     named = {name.removesuffix("_sha256"): digest[:8] for name, digest in columns.digests().items()}
@@ -118,7 +107,7 @@ def _check_choices(normalise: str, box_format: str, made_by: str | None) -> None
         raise InputError(f"what made the features should be one line of text, but is {made_by!r}.", "made_by")
 
 
-def _check_table(table: RegionTable, source: ArraySource, box_format: str) -> None:
+def _check_table(table: RegionTable, source: ArraySource, box_format: str, sizes: np.ndarray | None) -> None:
     if source.columns:
         raise InputError(
             f"boxes and labels should come from {table.path}, or from {', '.join(source.columns)} beside the features, "
@@ -126,7 +115,7 @@ def _check_table(table: RegionTable, source: ArraySource, box_format: str) -> No
             "regions_table",
             *source.columns,
         )
-    if table.sizes is not None and "box_sizes" in source.plan:
+    if table.sizes is not None and ("box_sizes" in source.plan or sizes is not None):
         raise InputError(f"{table.path} has the pictures' widths and heights; leave out the others.", "box_sizes")
     if box_format != "xyxy":
         raise InputError(f"boxes of a table are x1, y1, x2, y2, but the format is {box_format}.", "box_format")
@@ -149,6 +138,26 @@ def _with_table(block: Block, table: RegionTable, keys: Any, start: int, stop: i
         )
     sizes = block.sizes if table.sizes is None else np.where(table.sizes[start:stop] > 0, table.sizes[start:stop], 1)
     return block._replace(columns=table.block(start, stop, regions), sizes=sizes)
+
+
+def _with_corners(block: Block, box_format: str, sizes: np.ndarray | None, keys: Any, start: int) -> Block:
+    """Bring a block's boxes, if it has any, into the form of a store."""
+    if sizes is not None:
+        needed = block.features.any(axis=(1, 2))[:, None]  # (images, 1)
+        block = block._replace(sizes=np.where(needed, sizes[start : start + len(needed)], 1))
+    if "boxes" in block.columns:
+        _check_sizes(block, keys, start)
+        block.columns["boxes"] = to_corners(block.columns["boxes"], box_format, block.sizes)
+    return block
+
+
+def _with_hint(error: InputError, block: Block, table: RegionTable | None) -> InputError:
+    """What a store refused of boxes, with the choices that they come from."""
+    choices, hint = ["boxes", "box_format"] if table is None else ["regions_table"], ""
+    if block.sizes is None and (block.columns["boxes"] > 1).any():
+        choices.append("box_sizes")
+        hint = " If boxes are in pixels, give the pictures' widths and heights."
+    return InputError(f"{error}{hint}", *choices)
 
 
 def _check_sizes(block: Block, keys: Any, start: int) -> None:

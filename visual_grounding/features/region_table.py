@@ -67,7 +67,43 @@ class RegionTable:
             "attribute": _Numbers("attribute", attribute_names, unknown_as_none) if "attribute" in names else None,
         }
         self.sizes = np.zeros((len(keys), 2), np.float32) if SIZE[0] in names else None
-        rows, boxes, scores = array("q"), array("f"), array("f")
+        rows, boxes, scores, other = self._read(lines, keys, key_name, label, "score" in names)
+        if not len(rows):
+            raise InputError(
+                f"{path} should have boxes of the collection's images, but none of its {len(other)} images is among "
+                f"the {len(keys)} keys. The first of these is {keys[0]!r}; one of the table's is "
+                f"{min(other, default='none')!r}."
+            )
+        order = np.argsort(rows, kind="stable")
+        self.counts = np.bincount(rows, minlength=len(keys))
+        self._starts = np.concatenate([[0], np.cumsum(self.counts)])
+        self._values: dict[str, np.ndarray] = {"boxes": boxes[order]}
+        listed: dict[str, Sequence[str]] = {}
+        for name, column in _NUMBERED.items():
+            numbers = self._numbers[name]
+            if numbers is not None:
+                listed[f"{name}_names"], values = numbers.finish()
+                self._values[column] = values[order]
+        if "score" in names:
+            self._values["scores"] = scores[order]
+        self.columns = Columns(tuple(self._values), **listed)
+        self.left_out = len(other)
+        self.images = len(other) + int((self.counts > 0).sum())
+        self.lines = len(rows)
+        self.unknown = sum(numbers.unknown for numbers in self._numbers.values() if numbers is not None)
+        self.digest = self._digest_of(Path(path))
+
+    def _read(
+        self, lines: Iterator[BoxLine], keys: Sequence[str], key_name: str, label: str, scored: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, set[str]]:
+        """Rows, boxes and scores of all lines of the collection's images, and the table's other images.
+
+        Labels, attributes and sizes are noted on the way.
+
+        Shapes:
+            returns: (L,), (L, 4), (L,), empty unless `scored`
+        """
+        rows, boxes, scores = array("q"), array("f"), array("f")  # which grow by themselves
         row_of, other = {key: row for row, key in enumerate(keys)}, set()
         for line in lines:
             row = row_of.get(line.cells[key_name])
@@ -79,34 +115,12 @@ class RegionTable:
             for name, numbers in self._numbers.items():
                 if numbers is not None:
                     numbers.add(line.cells[label if name == "label" else name], line.place)
-            if "score" in names:
+            if scored:
                 scores.append(line.number("score"))
             if self.sizes is not None:
                 self._note_size(row, line)
-        if not rows:
-            raise InputError(
-                f"{path} should have boxes of the collection's images, but none of its {len(other)} images is among "
-                f"the {len(keys)} keys. The first of these is {keys[0]!r}; one of the table's is "
-                f"{min(other, default='none')!r}."
-            )
-        order = np.argsort(np.frombuffer(rows, np.int64), kind="stable")
-        self.counts = np.bincount(np.frombuffer(rows, np.int64), minlength=len(keys))
-        self._starts = np.concatenate([[0], np.cumsum(self.counts)])
-        self._values: dict[str, np.ndarray] = {"boxes": np.frombuffer(boxes, np.float32).reshape(-1, 4)[order]}
-        listed: dict[str, Sequence[str]] = {}
-        for name, column in _NUMBERED.items():
-            numbers = self._numbers[name]
-            if numbers is not None:
-                listed[f"{name}_names"], values = numbers.finish()
-                self._values[column] = values[order]
-        if "score" in names:
-            self._values["scores"] = np.frombuffer(scores, np.float32)[order]
-        self.columns = Columns(tuple(self._values), **listed)
-        self.left_out = len(other)
-        self.images = len(other) + int((self.counts > 0).sum())
-        self.lines = len(rows)
-        self.unknown = sum(numbers.unknown for numbers in self._numbers.values() if numbers is not None)
-        self.digest = self._digest_of(Path(path))
+        placed = np.frombuffer(boxes, np.float32).reshape(-1, 4)
+        return np.frombuffer(rows, np.int64), placed, np.frombuffer(scores, np.float32), other
 
     def _digest_of(self, path: Path) -> str:
         """Of the file; of a folder's files, of what was read from them."""

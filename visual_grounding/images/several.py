@@ -13,7 +13,8 @@ class _Images(Protocol):
     keys: Sequence[str]
     digest: str
 
-    def read(self, row: int) -> bytes: ...
+    def read(self, row: int) -> bytes:
+        """The file's content."""
 
 
 class SeveralSources:

@@ -267,6 +267,7 @@ class _Words(FlagParser):
     """A parser whose mistakes are `InputError`s."""
 
     def error(self, message: str) -> NoReturn:
+        """argparse calls it; the command line would print and exit."""
         raise InputError(f"{self.prog}: {message}.")
 
 

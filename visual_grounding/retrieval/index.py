@@ -257,25 +257,13 @@ def build_index(
     if artefact.finished:
         return
     for shard in artefact.missing():
-        vectors = np.zeros((shard.stop - shard.start, retriever.joint_size), dtype=np.float32)
-        for start in range(shard.start, shard.stop, batch_size):
-            stop = min(start + batch_size, shard.stop)
-            features, padding_mask = store.gather(np.arange(start, stop))
-            encoded = retriever.encode_images(torch.from_numpy(features), torch.from_numpy(padding_mask))
-            vectors[start - shard.start : stop - shard.start] = encoded.numpy()
+        vectors = _embedded(retriever, store, shard, batch_size)
         _check_finite(vectors, shard, retriever, store)
         norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
         noted = {"absent": int((norms == 0).sum()), "largest_norm": float(norms.max())}
         artefact.write(shard, {"embeddings": vectors}, {**noted, "unreadable": _unreadable(store, shard)})
     notes = artefact.notes(absent=int, largest_norm=float, unreadable=list)  # waits for other ranks
-    unreadable = [(key, reason) for note in notes for key, reason in note["unreadable"]]
-    if unreadable and len(unreadable) == len(store):
-        raise InputError(
-            f"All {len(store)} images are unreadable; the first is {unreadable[0][0]} ({unreadable[0][1]}). Is this "
-            "the right place?"
-        )
-    if unreadable:
-        artefact.add_lines(UNREADABLE, (f"{key}\t{reason}" for key, reason in unreadable))
+    _list_unreadable(artefact, [entry for note in notes for entry in note["unreadable"]], len(store))
     if settings is not None and this_rank().leads:
         embeddings = open_array(artefact.files / "embeddings.npy", (len(store), retriever.joint_size), "float32")
         build_faiss(settings, embeddings, artefact.files, artefact.progress)
@@ -299,6 +287,35 @@ def build_index(
             ),
         }
     )
+
+
+def _embedded(retriever: Retriever, store: FeatureStore | PixelSource, shard: Shard, batch_size: int) -> np.ndarray:
+    """The images of a shard in the retriever's space.
+
+    Shapes:
+        returns: (rows of the shard, D)
+    """
+    vectors = np.zeros((shard.stop - shard.start, retriever.joint_size), dtype=np.float32)
+    for start in range(shard.start, shard.stop, batch_size):
+        stop = min(start + batch_size, shard.stop)
+        features, padding_mask = store.gather(np.arange(start, stop))
+        encoded = retriever.encode_images(torch.from_numpy(features), torch.from_numpy(padding_mask))
+        vectors[start - shard.start : stop - shard.start] = encoded.numpy()
+    return vectors
+
+
+def _list_unreadable(artefact: ShardedArtefact, unreadable: list[list[str]], images: int) -> None:
+    """Write which images couldn't be read, and why, if there are any.
+
+    Raises:
+        InputError: none could.
+    """
+    if not unreadable:
+        return
+    if len(unreadable) == images:
+        key, reason = unreadable[0]
+        raise InputError(f"All {images} images are unreadable; the first is {key} ({reason}). Is this the right place?")
+    artefact.add_lines(UNREADABLE, (f"{key}\t{reason}" for key, reason in unreadable))
 
 
 def _check_finite(vectors: np.ndarray, shard: Shard, retriever: Retriever, store: FeatureStore | PixelSource) -> None:

@@ -29,9 +29,11 @@ class _Form(Protocol):
     ids: list[Any] | None
     most: int | None
 
-    def names(self, place: int) -> list[str]: ...
+    def names(self, place: int) -> list[str]:
+        """Arrays that there are of an image."""
 
-    def read(self, place: int, name: str) -> Any: ...
+    def read(self, place: int, name: str) -> Any:
+        """One of them."""
 
 
 class _Tables:
