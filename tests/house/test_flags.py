@@ -51,6 +51,7 @@ FOREIGN = {
     "sacrebleu": {"--paired-bs"},
     "subword-nmt, sacremoses, head": {"--glossaries", "--language"},
     "timeout": {"--kill-after"},
+    "the recipes' run.sh": {"--full"},
     "torchrun": {"--no-python", "--nproc-per-node", "--standalone"},
 }  # fmt: skip
 # Rooms below the command line, which speak of things: it adds its flags, fairseq's tasks add theirs.
@@ -177,7 +178,7 @@ def test_flags_in_messages_and_docstrings_exist() -> None:
 def test_flags_on_pages_and_in_scripts_exist() -> None:
     paths = [path for pattern in PAGES for path in REPOSITORY.glob(pattern)]
     assert len(paths) > 15
-    found = {path.name: unknown_flags(path.read_text(encoding="utf-8")) for path in paths}
+    found = {str(path): unknown_flags(path.read_text(encoding="utf-8")) for path in paths}
     assert {name: flags for name, flags in found.items() if flags} == {}
 
 
