@@ -121,9 +121,9 @@ score() { # SEED KIND SUBSET NAME TWIN: OUT/seedS/scores/KIND.SUBSET.NAME.agains
 # evaluate_seeds MODEL TWIN OTHER…: every seed's translations and scores, MODEL against each of them, against itself with
 # another row's photos, and without any; OUT/table; OUT/claims, what the README's first sentence says; OUT/page.
 evaluate_seeds() {
-    local model=$1 twin=$2 seed kind name runs=() rows=()
+    local model=$1 twin=$2 seed kind name runs=() rows=(--only)
     for seed in $(seq "$SEEDS"); do
-        runs+=("$OUT/seed$seed/scores")
+        if [ "$seed" != 1 ]; then runs+=("$OUT/seed$seed/scores"); fi
         step "seed $seed: translate and score"
         for kind in masked plain; do later translate_kind "$seed" $kind "$@"; done
         finish
@@ -133,8 +133,8 @@ evaluate_seeds() {
     shift
     for name in "$@" "$model.shuffled" "$model.blank"; do rows+=("*.$model.against.$name"); done
     step "all seeds in one table: $OUT/table; the two rows that a claim is made of: $OUT/claims"
-    visual-grounding report runs "${runs[@]}" --metric tokenised_bleu --only "${rows[@]}" --out "$OUT/table"
-    visual-grounding report runs "${runs[@]}" --metric tokenised_bleu --out "$OUT/claims" \
+    visual-grounding report runs "$OUT/seed1/scores" "${runs[@]}" --metric tokenised_bleu "${rows[@]}" --out "$OUT/table"
+    visual-grounding report runs "$OUT/seed1/scores" "${runs[@]}" --metric tokenised_bleu --out "$OUT/claims" \
         --only "masked.valid.$model.against.$twin" "masked.valid.$model.against.$model.shuffled"
     step "translations of seed 1 beside their photos: $OUT/page"
     run photos unpack
