@@ -57,7 +57,7 @@ ours() { # SEED KIND: the loss with a weight that is learned for each token, in 
         two_stages "$1" "$2" learned-all "${modality[@]}" --modality-layers all
         mapfile -t visual < <(images "$2"; tags)
         translator "$1" "$2" end-to-end --arch vlp_translation "${decoder[@]}" "${without[@]}" \
-            "${visual[@]}" "${start[@]}" "${end_to_end[@]}" --max-epoch "$STAGE1_EPOCHS"
+            "${visual[@]}" "${start[@]}" "${end_to_end[@]}" --max-epoch $((STAGE1_EPOCHS + STAGE2_EPOCHS))
     fi
 }
 bert_enc() { # SEED KIND: text alone
