@@ -6,20 +6,21 @@ MASK='<mask>'                      # the symbol that pre-training masks with sta
 
 case $SIZE in
 small)
+    TEXT_EPOCHS=${TEXT_EPOCHS:-10} MERGES=${MERGES:-4000} PRETRAIN_EPOCHS=${PRETRAIN_EPOCHS:-10} EPOCHS=${EPOCHS:-20} SYNTHETIC_EPOCHS=${SYNTHETIC_EPOCHS:-6}
     translator=(--encoder-layers 3 --decoder-layers 3 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256
         --encoder-attention-heads 4 --decoder-attention-heads 4 --dropout 0.3 --lr 0.003 --warmup-updates 500 --max-tokens 2048)
     # One size for all models: pre-trained, fine-tuned, from scratch, and twins.
     sizes=(--encoder-layers 3 --decoder-layers 3 --encoder-embed-dim 128 --decoder-embed-dim 128
         --encoder-ffn-embed-dim 512 --decoder-ffn-embed-dim 512 --encoder-attention-heads 4 --decoder-attention-heads 4)
     # The learning rate falls to 0 in a straight line: 33,564 pairs are 526 batches an epoch, 5,199 rows are 185.
-    pretraining=(--lr 0.001 --lr-scheduler polynomial_decay --total-num-update 5260 --warmup-updates 300 --batch-size 64
+    pretraining=(--lr 0.001 --lr-scheduler polynomial_decay --total-num-update $((526 * PRETRAIN_EPOCHS)) --warmup-updates 300 --batch-size 64
         --dropout 0.1 --mask-prob 0.4)
-    finetuning=(--lr 0.0008 --lr-scheduler polynomial_decay --total-num-update 3700 --warmup-updates 400 --max-tokens 512 --dropout 0.3)
+    people=(--total-num-update $((82 * PRETRAIN_EPOCHS))) # of the rows by people alone
+    finetuning=(--lr 0.0008 --lr-scheduler polynomial_decay --total-num-update $((185 * EPOCHS)) --warmup-updates 400 --max-tokens 512 --dropout 0.3)
     scratch=(--lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 400 --max-tokens 1024 --dropout 0.3)
-    TEXT_EPOCHS=${TEXT_EPOCHS:-10} MERGES=${MERGES:-4000} PRETRAIN_EPOCHS=${PRETRAIN_EPOCHS:-10} EPOCHS=${EPOCHS:-20} SYNTHETIC_EPOCHS=${SYNTHETIC_EPOCHS:-6}
     ;;
 paper)
-    sizes=()
+    sizes=() people=()
     pretraining=(--lr 0.0001 --lr-scheduler fixed --batch-size 64 --dropout 0.1 --clip-norm 5)
     finetuning=(--lr 0.00001 --lr-scheduler fixed --batch-size 64 --dropout 0.2)
     scratch=(--lr 0.0001 --lr-scheduler inverse_sqrt --warmup-updates 4000 --warmup-init-lr 1e-07 --batch-size 64 --dropout 0.4
