@@ -15,12 +15,12 @@ small)
     # The learning rate falls to 0 in a straight line: 33,564 pairs are 526 batches an epoch, 5,199 rows are 185.
     pretraining=(--lr 0.001 --lr-scheduler polynomial_decay --total-num-update $((526 * PRETRAIN_EPOCHS)) --warmup-updates 300 --batch-size 64
         --dropout 0.1 --mask-prob 0.4)
-    people=(--total-num-update $((82 * PRETRAIN_EPOCHS))) # of the rows by people alone
+    people_decay=(--total-num-update $((82 * PRETRAIN_EPOCHS))) # of the rows by people alone
     finetuning=(--lr 0.0008 --lr-scheduler polynomial_decay --total-num-update $((185 * EPOCHS)) --warmup-updates 400 --max-tokens 512 --dropout 0.3)
     scratch=(--lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 400 --max-tokens 1024 --dropout 0.3)
     ;;
 paper)
-    sizes=() people=()
+    sizes=() people_decay=()
     pretraining=(--lr 0.0001 --lr-scheduler fixed --batch-size 64 --dropout 0.1 --clip-norm 5)
     finetuning=(--lr 0.00001 --lr-scheduler fixed --batch-size 64 --dropout 0.2)
     scratch=(--lr 0.0001 --lr-scheduler inverse_sqrt --warmup-updates 4000 --warmup-init-lr 1e-07 --batch-size 64 --dropout 0.4

@@ -55,7 +55,7 @@ unmasked() {
     finetune "$1" unmasked unmasked-mmt
 }
 people() { # pre-trained on the rows that people translated alone
-    pretrain "$1" people plain $(images plain) "${people[@]}"
+    pretrain "$1" people plain $(images plain) "${people_decay[@]}"
     finetune "$1" people people-mmt
 }
 grid() { # cells of a grid with a classifier's labels, in place of a detector's regions
