@@ -7,29 +7,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 [ -n "${ENVIRONMENT:-}" ] || bash scripts/setup.sh
 export PATH="${ENVIRONMENT:-$PWD/.venv}/bin:$PATH" OMP_NUM_THREADS=1 # two commands side by side use two cores better than two threads do
 seed=${SEED:-1}
-device=${DEVICE:-cpu}
-case $device in
-    cpu) on_device=(--cpu) ;; # fairseq's commands take the GPU unless they are told not to
-    cuda) on_device=() ;;
-    *) echo "DEVICE should be cpu or cuda, but is $device" >&2; exit 2 ;;
-esac
 here=examples/quickstart
 out=${OUT:-$here/out}
-rm -rf "$out"
-mkdir -p "$out/logs" "$out/translations"
-started=$SECONDS
-
-# run NAME COMMAND…: keeps what the command says in a log, and shows its end if it fails.
-run() {
-    local log="$out/logs/$1.log"
-    shift
-    if ! "$@" >"$log" 2>&1; then
-        tail -n 25 "$log" >&2
-        echo "This failed; the whole log is in $log" >&2
-        return 1
-    fi
-}
-step() { printf '[%3d s] %s\n' $((SECONDS - started)) "$*"; }
+source $here/steps.sh # run NAME COMMAND…, step TEXT
 
 step "draw the world: pictures, captions, English and German sentences"
 run world python $here/world.py --out "$out/world" --seed "$seed"
