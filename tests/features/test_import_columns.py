@@ -97,6 +97,22 @@ def test_boxes_in_pixels_are_scaled_by_the_sizes_of_their_pictures(folder: Path)
     refused(message, folder, "box_sizes", beside=beside(folder, "boxes", "box_sizes"), box_format="xywh")
 
 
+def test_boxes_in_0_to_1_are_not_divided_by_the_sizes_of_their_pictures(folder: Path) -> None:
+    """All of an image's boxes in its first pixel: nobody's boxes."""
+    sizes = np.array([[500, 375], [100, 400], [64, 64]])
+    np.save(folder / "box_sizes.npy", sizes)
+    message = r"in pixels where widths .* row 0 \(a\.jpg\), 500 x 375 pixels, lie in 0\.\.1\. 2 such images"
+    refused(message, folder, "box_sizes", beside=beside(folder, "boxes", "box_sizes"))
+    pixels = BOXES * np.tile(sizes, 2)[:, None]
+    pixels[1] = BOXES[1]
+    np.save(folder / "boxes.npy", pixels)
+    message = r"row 1 \(b\.jpg\), 100 x 400 pixels, lie in 0\.\.1\. 1 such images"
+    refused(message, folder, "boxes", beside=beside(folder, "boxes", "box_sizes"))
+    pixels[1, 0] *= 50  # one box that is real: the others are small
+    np.save(folder / "boxes.npy", pixels)
+    make(folder, beside=beside(folder, "boxes", "box_sizes"))
+
+
 def write_npz(folder: Path, **changed: Any) -> Path:
     """One .npz per image as bottom-up attention has it: `x`, `bbox` in pixels, `image_w`, `image_h`, and a pickle."""
     (folder / "npz").mkdir(exist_ok=True)

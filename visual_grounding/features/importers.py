@@ -147,6 +147,7 @@ def _with_corners(block: Block, box_format: str, sizes: np.ndarray | None, keys:
         block = block._replace(sizes=np.where(needed, sizes[start : start + len(needed)], 1))
     if "boxes" in block.columns:
         _check_sizes(block, keys, start)
+        _check_pixels(block, keys, start)
         block.columns["boxes"] = to_corners(block.columns["boxes"], box_format, block.sizes)
     return block
 
@@ -170,6 +171,27 @@ def _check_sizes(block: Block, keys: Any, start: int) -> None:
         raise InputError(
             f"widths and heights should be above 0, but row {start + place} ({keys[start + place]}) has {width:g} and "
             f"{height:g}. {int(bad.sum())} such images among these {len(bad)}.",
+            "box_sizes",
+        )
+
+
+def _check_pixels(block: Block, keys: Any, start: int) -> None:
+    """Refuse boxes in 0..1 beside widths and heights: divided by these, all would lie in the picture's first pixel."""
+    if block.sizes is None:
+        return
+    present = block.features.any(axis=2)[..., None]  # (images, R, 1)
+    farthest = np.where(present, np.abs(block.columns["boxes"]), 0).max(axis=(1, 2))  # (images,)
+    bad = (farthest > 0) & (farthest <= 1) & (block.sizes > 2).all(axis=1)  # NaN is neither, and refused as such
+    if bad.any():
+        place = int(np.argmax(bad))
+        width, height = block.sizes[place]
+        raise InputError(
+            f"boxes should be in pixels where widths and heights of pictures are known, but all boxes of row "
+            f"{start + place} ({keys[start + place]}), {width:g} x {height:g} pixels, lie in 0..1. "
+            f"{int(bad.sum())} such images among these {len(bad)}. If they are in 0..1 of the picture, leave its width "
+            "and height out: where the file has them itself, name the array of features, and each column.",
+            "array",
+            "boxes",
             "box_sizes",
         )
 

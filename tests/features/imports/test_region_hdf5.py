@@ -172,6 +172,20 @@ BROKEN: list[tuple[Callable[[Path], object], str]] = [
         lambda path: write_tables(path, num_boxes=np.array([2, 4, 1])),
         r"\(12\) should have as many regions as num_boxes says, but that is 4",
     ),
+    (
+        lambda path: write_tables(path, num_boxes=np.array([2, np.nan, 1])),
+        r"\(12\) should have as many regions as num_boxes says, but that is nan",
+    ),
+    (
+        lambda path: write_tables(path, boxes=np.zeros((2, 3, 4), np.float32)),
+        r"a\.h5 should have 3 rows in each of its tables, as its features have, but boxes has 2",
+    ),
+    (
+        lambda path: write_one_behind_the_other(
+            path, spatial_features=np.zeros((5, 6), np.float32), image_id=np.array([7, 12, 3])
+        ),
+        r"should have 3 or 6 rows in each of its tables, as its features have, but spatial_features has 5",
+    ),
     (lambda path: write_tables(path, features=np.ones(3, np.float32)), r"should have shape \(I, F\), .* has \(3,\)"),
     (lambda path: write_tables(path, features=np.ones((3, 3, 5), int)), r"should hold features of a type among"),
     (lambda path: path.write_bytes(b"no HDF5"), r"should be HDF5, but can't be read: "),

@@ -99,6 +99,51 @@ def test_broken_and_missing_images_are_listed(tmp_path: Path) -> None:
     assert listed["12"].startswith("broken or truncated") and listed["99"] == "missing"
 
 
+@pytest.mark.parametrize(
+    ("count", "reason"),
+    [
+        (float("nan"), "it has nan regions"),
+        (float("inf"), "it has inf regions"),
+        ([], "the number of regions should be one number, but is 0"),
+        ([3, 3], "the number of regions should be one number, but is 2"),
+    ],
+)
+def test_number_of_regions_that_is_none_leaves_the_image_out(tmp_path: Path, count: object, reason: str) -> None:
+    record = {**bottom_up(1), "num_boxes": count}
+    store = import_all(write_lmdb(tmp_path / "a", of_12=record), tmp_path / "out", regions=3)
+    assert store.features.any(axis=(1, 2)).tolist() == [True, False, True]
+    assert (tmp_path / "out/unreadable.tsv").read_text() == f"12\t{reason}\n"
+
+
+def test_what_should_say_how_many_regions_there_are_but_holds_no_number_is_refused_with_its_place(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(InputError, match=r"a \(12\) should hold arrays of numbers, but one is of type object"):
+        import_all(write_lmdb(tmp_path / "a", of_12={**bottom_up(1), "num_boxes": 10**30}), tmp_path / "out", regions=3)
+    lonely = {f"of_{identity}": {"features": np.ones((2, 5), np.float32), "boxes": 5} for identity in IDS}
+    with pytest.raises(InputError, match=r"b \(7\) should hold boxes of shape \(2, 4\), .* but boxes has \(\)"):
+        import_all(write_lmdb(tmp_path / "b", **lonely), tmp_path / "out", regions=3)
+
+
+def test_database_that_was_cut_off_is_refused_and_one_with_a_broken_page_is_listed(tmp_path: Path) -> None:
+    data = write_lmdb(tmp_path / "a") / "data.mdb"
+    whole = data.read_bytes()
+    data.write_bytes(whole[:-100])
+    message = (
+        rf"data\.mdb should have the {len(whole)} bytes of its \d+ pages, but has {len(whole) - 100}: it was cut off"
+    )
+    with pytest.raises(InputError, match=message):
+        import_all(tmp_path / "a", tmp_path / "out", regions=3)
+    database = lmdb.open(str(tmp_path / "a"), readonly=True, lock=False)
+    page = database.stat()["psize"]
+    with database:
+        pages = range(2, len(whole) // page)
+    for broken in pages:  # each is read, listed or refused, whatever it holds
+        data.write_bytes(whole[: broken * page] + bytes([255]) * page + whole[(broken + 1) * page :])
+        with pytest.raises(InputError, match=r"a should be an LMDB, but can't be read: |All 3 images are unreadable"):
+            import_all(tmp_path / "a", tmp_path / f"out{broken}", regions=3)
+
+
 def test_what_is_no_such_database_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "b.lmdb").write_bytes(b"no database" * 1000)
     with pytest.raises(InputError, match=r"b\.lmdb should be an LMDB, but can't be read: "):

@@ -82,6 +82,8 @@ def change(path: Path, row: int, **cells: object) -> None:
         ({"boxes": base64.b64encode(bytes(50))}, "50 bytes of boxes aren't any of float32, float64, float16 for 3"),
         ({"objects_id": base64.b64encode(bytes(9))}, "9 bytes of labels aren't any of int64, int32, int16 for 3"),
         ({"num_boxes": 0}, "it has 0 regions"),
+        ({"num_boxes": "nan"}, "it has nan regions"),
+        ({"num_boxes": "inf"}, "it has inf regions"),
         ({"img_w": "wide"}, r"width or height should be a number, but is b'wide'"),
     ],
 )
@@ -92,6 +94,14 @@ def test_broken_line_is_unreadable_and_shifts_no_row(tmp_path: Path, cells: dict
     assert store.features.any(axis=(1, 2)).tolist() == [True, False, True]
     key, _, said = (tmp_path / "out/unreadable.tsv").read_text().rstrip("\n").partition("\t")
     assert key == "12" and re.match(reason, said)
+
+
+@pytest.mark.parametrize("count", ["99999999", "9" * 5000])
+def test_number_of_regions_that_its_line_can_not_hold_makes_no_store_of_so_many(tmp_path: Path, count: str) -> None:
+    path = write_tsv(tmp_path / "a.tsv", LXMERT)
+    change(path, 1, num_boxes=count)
+    store = import_all(path, tmp_path / "out")
+    assert store.num_regions == 2 and store.features.any(axis=(1, 2)).tolist() == [True, False, True]
 
 
 def test_int32_and_float16_are_known_by_their_length(tmp_path: Path) -> None:

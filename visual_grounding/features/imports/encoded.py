@@ -75,18 +75,24 @@ def parse_number(value: str | bytes, what: str) -> float:
         raise UnreadableArray(f"{_named(what)} should be a number, but is {shown!r}") from error
 
 
-def count_regions(record: dict[str, Any]) -> int:
+def count_regions(record: dict[str, Any], place: object) -> int:
     """How many regions an image has, by what says so, or by its arrays.
 
     Raises:
         UnreadableArray: nothing says so, there is none, or what would say so is broken.
+        InputError: what would say so holds no numbers.
     """
     from .field_names import KNOWN
 
     said = next((record[name] for name in KNOWN[COUNT] if name in record), None)
     if said is not None:
-        number = parse_number(said, COUNT) if isinstance(said, str | bytes) else float(as_numbers(said, "").ravel()[0])
-        if number < 1 or number != int(number):
+        if isinstance(said, str | bytes):
+            number = parse_number(said, COUNT)
+        elif as_numbers(said, place).size != 1:
+            raise UnreadableArray(f"{_named(COUNT)} should be one number, but is {as_numbers(said, place).size}")
+        else:
+            number = float(as_numbers(said, place).ravel()[0])
+        if not 1 <= number < np.inf or number != int(number):  # NaN is nowhere between
             raise UnreadableArray(f"it has {number:g} regions")
         return int(number)
     for name in KNOWN["boxes"]:
@@ -94,7 +100,7 @@ def count_regions(record: dict[str, Any]) -> int:
             numbers = 6 if name == "spatial_features" else 4  # of float32
             return max(1, len(_bytes_of(record[name], "boxes")) // (4 * numbers))
         if name in record:
-            return max(1, len(record[name]))
+            return max(1, len(np.atleast_1d(as_numbers(record[name], place))))
     raise UnreadableArray(f"nothing says how many regions it has: none of {', '.join(KNOWN[COUNT])}")
 
 

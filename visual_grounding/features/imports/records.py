@@ -138,12 +138,13 @@ class Records(ABC):
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Without what only fills the arrays up."""
         check_kind(count, COUNT, place)
-        if count.size != 1 or not 0 <= (number := int(count.ravel()[0])) <= len(features):
+        if count.size != 1 or not 0 <= (number := count.ravel()[0].item()) <= len(features) or number != int(number):
             said = ", ".join(str(each) for each in count.ravel()[:3].tolist())
             raise InputError(
                 f"{place} should have as many regions as {self._fields.number} says, but that is {said}, and there are "
                 f"features of {len(features)}."
             )
+        number = int(number)  # some write 36.0
         return features[:number], {name: values[:number] for name, values in columns.items()}
 
     def _size(self, sides: Sequence[np.ndarray], place: object) -> np.ndarray:

@@ -51,8 +51,8 @@ class _Tables:
         if POSITIONS in arrays:
             self._positions = positions = _checked(arrays.pop(POSITIONS)[:], table.shape[0], path)
             self.images, self.most = len(positions), int((positions[:, 1] - positions[:, 0]).max())
-        rows = {self.images, table.shape[0]}
-        self._names = [name for name, value in arrays.items() if name not in KEYS and value.shape[0] in rows]
+        self._rows = {self.images, table.shape[0]}
+        self._names = [name for name in arrays if name not in KEYS]
         listed = next((name for name in KEYS if name in arrays), None)
         self.ids = None if listed is None else list(arrays[listed][:])
         if self.ids is not None and len(self.ids) != self.images:
@@ -63,6 +63,12 @@ class _Tables:
 
     def read(self, place: int, name: str) -> Any:
         array = self._file[name]
+        if len(array) not in self._rows:
+            rows = " or ".join(map(str, sorted(self._rows)))
+            raise InputError(
+                f"{self._file.filename} should have {rows} rows in each of its tables, as its features have, but "
+                f"{name} has {len(array)}."
+            )
         if self._positions is None or (len(array) == self.images and array.ndim == 1):
             return array[place]
         begin, end = self._positions[place]

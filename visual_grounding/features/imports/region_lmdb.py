@@ -55,6 +55,7 @@ class RegionLmdb(Records):
             self._database = lmdb.open(
                 str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False, create=False
             )
+            _check_whole(self._database, path / _DATA if path.is_dir() else path)
             with self._database.begin() as transaction:
                 listed = transaction.get(_LIST)
                 ids = None if listed is None else load_numbers(listed, f"{path}, keys")
@@ -79,15 +80,20 @@ class RegionLmdb(Records):
     def read(self, row: int, names: Sequence[tuple[str, str | None]]) -> list[np.ndarray]:
         """Arrays of an image."""
         record, place = self._load(row), self.place(row)
-        count = count_regions(record)
+        count = count_regions(record, place)
         return [
             decode(record[the_only(list(record), name, place, choice)], choice, count, place) for choice, name in names
         ]
 
     def _load(self, row: int) -> dict[str, Any]:
+        import lmdb
+
         identity = self._ids[row]
-        with self._database.begin() as transaction:
-            value = None if identity is None else transaction.get(identity)
+        try:
+            with self._database.begin() as transaction:
+                value = None if identity is None else transaction.get(identity)
+        except lmdb.Error as error:  # a page of it is no page
+            raise UnreadableArray(f"broken: {in_short(error)}") from error
         if value is None:
             raise UnreadableArray("missing")
         record = load_numbers(value, str(self.place(row)))
@@ -97,6 +103,22 @@ class RegionLmdb(Records):
                 "Is it a file of features?"
             )
         return record
+
+
+def _check_whole(database: Any, file: Path) -> None:
+    """Refuse a database whose end is missing: reading what isn't there would end the process by a signal.
+
+    Raises:
+        InputError: its file is shorter than its pages.
+    """
+    pages, size = database.info()["last_pgno"] + 1, file.stat().st_size
+    needed = pages * database.stat()["psize"]
+    if size < needed:
+        raise InputError(
+            f"{file} should have the {needed} bytes of its {pages} pages, but has {size}: it was cut off. Copy it "
+            "again. If it is as short where it comes from, make it whole there: "
+            "python -m lmdb rewrite -e FROM -E TO"
+        )
 
 
 def _as_bytes(identity: Any) -> bytes:

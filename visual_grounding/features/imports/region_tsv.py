@@ -82,7 +82,7 @@ class RegionTsv(Records):
                 )
             starts.append(start)
             ids.append(cells[key])
-            most = max(most, int(cells[count]) if cells[count].isdigit() else 0)
+            most = max(most, _plausible(cells[count], line))
         if not ids:
             raise InputError(f"{path} should hold features of images, but holds none.")
         self._names = names
@@ -107,8 +107,8 @@ class RegionTsv(Records):
         with open(self._path, "rb") as file:
             file.seek(start)
             cells = dict(zip(self._names, file.readline().rstrip(b"\r\n").split(b"\t")))
-        count = count_regions(cells)
         place = self.place(row)
+        count = count_regions(cells, place)
         return [
             decode(cells[the_only(list(cells), name, place, choice)], choice, count, place) for choice, name in names
         ]
@@ -124,6 +124,12 @@ def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
                 start += len(line)
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror or error}.") from error
+
+
+def _plausible(cell: bytes, line: bytes) -> int:
+    """The number of regions in a cell, or 0 where it can't be one: each takes some bytes of its line."""
+    number = int(cell) if cell.isdigit() and len(cell) <= len(str(len(line))) else 0
+    return number if number <= len(line) else 0
 
 
 def _header(cells: list[bytes], fields: Sequence[str] | None, path: Path) -> tuple[list[str], bool]:
