@@ -51,12 +51,13 @@ def test_loss_is_cross_entropy_and_the_weighted_distances_of_chosen_layers() -> 
     model, batch = small_model(), sample()
     plain = LabelSmoothedCrossEntropyCriterion(Task(model), False, 0.1)(model, batch)
     apart = model(**batch["net_input"], attend_apart=(0, 1))[1]["attended_apart"]
-    expected = 0.0
+    expected = cosine = 0.0
     for layer, weight in ((0, 0.5), (1, 2.0)):
         for b, j in ((0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2)):  # words of sentences with a region
             h_x, h_v = (h[b, j].tolist() for h in apart[layer])
             dot = sum(x * v for x, v in zip(h_x, h_v))
             expected += weight * (1 - dot / math.hypot(*h_x) / math.hypot(*h_v))
+            cosine += dot / math.hypot(*h_x) / math.hypot(*h_v)
     loss, size, logged = criterion_of(model, "0.5,2", "0,1")(model, batch)
     assert loss.item() == pytest.approx(plain[0].item() + expected, rel=1e-5)
     assert (size, logged["modality_counted"]) == (9, 14)
@@ -64,6 +65,7 @@ def test_loss_is_cross_entropy_and_the_weighted_distances_of_chosen_layers() -> 
     assert float(logged["translation_loss"]) == pytest.approx(plain[0].item())
     assert float(logged["nll_loss"]) == pytest.approx(float(plain[2]["nll_loss"]))
     assert float(logged["modality_weight"]) == pytest.approx(7 * 2.5)
+    assert float(logged["modality_cosine"]) == pytest.approx(cosine, abs=1e-5)
     swapped = criterion_of(model, "2,0.5", "1,0")(model, batch)[0]
     assert swapped.item() == pytest.approx(loss.item())
 

@@ -93,6 +93,30 @@ def test_nothing_hidden_and_no_image_is_a_loss_of_0_and_scores_nothing(world):
     assert scores["loss"] == 0 and set(scores) == {"loss"}
 
 
+@pytest.mark.parametrize("bias", [-9.0, 9.0])
+def test_sentence_without_images_is_neither_right_nor_wrong(world, bias):
+    task, model, criterion = setting(world)
+    torch.nn.init.constant_(model.paired_head.output.bias, bias)
+    batch = whole(task, "train")
+    right = int((batch["paired"] == (bias > 0)).sum())
+    logged = criterion(model, batch)[2]
+    assert (logged["pairs"], logged["right_pairs"]) == (23, right) and 0 < right < 23
+
+
+def test_tags_that_were_cut_are_not_asked_for(world):
+    """8 positions: [CLS], at most three words and </s> leave room for 2 tags with [SEP] or fewer."""
+    task = make_task(world, mask_prob=1.0)
+    torch.manual_seed(1)
+    model, batch = task.build_model(flags(bert_positions=8)).eval(), whole(task, "train")
+    hidden = batch["tag_target"] != 1
+    with torch.no_grad():
+        found = model(**batch["net_input"], hidden_words=batch["target"] != 1, hidden_tags=hidden)
+    read = batch["tag_target"][found.predicted_tags]
+    _, _, logged = MaskedLMWithPairedImageCriterion(task)(model, batch)
+    assert logged["tags"] == len(read) < int(hidden.sum())
+    assert logged["right_tags"] == int((found.tags.argmax(1) == read).sum())
+
+
 def test_without_tags_words_alone_are_predicted(world):
     task, model, criterion = setting(world, image_tags=None)
     loss, _, logged = criterion(model, whole(task))

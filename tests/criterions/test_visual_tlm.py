@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.logging import metrics
 
-from visual_grounding.criterions.visual_tlm import VisualTLMCriterion
+from visual_grounding.criterions.visual_tlm import VisualTLMCriterion, summed_loss
 
 PAD = 1
 TASK = SimpleNamespace(source_dictionary=SimpleNamespace(pad=lambda: PAD))
@@ -74,6 +74,11 @@ def test_nothing_to_predict_is_a_loss_of_zero_with_a_gradient_of_zero(empty):
     part = {"words": "word", "regions": "region"}.get(empty)
     values = scores.get_smoothed_values()
     assert "nan" not in str(values) and (part is None or f"{part}_loss" not in values)
+
+
+def test_half_precision_is_summed_in_float32():
+    loss, hits = summed_loss(torch.zeros(40_000, 8).half(), torch.zeros(40_000).long())
+    assert loss.item() == pytest.approx(40_000 * math.log(8)) and int(hits) == 40_000  # float16 ends at 65,504
 
 
 def test_text_alone_is_the_loss_of_its_words():

@@ -11,7 +11,7 @@ from masked_text import text_dataset
 
 from visual_grounding.data.region_masking import RegionMasking
 from visual_grounding.data.visual_batches import TabledImages, VisualContextDataset
-from visual_grounding.data.word_masking import Masking
+from visual_grounding.data.word_masking import WORDS, Masking
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.modules.masking import BERT_REPLACEMENT, Replacement
 
@@ -25,7 +25,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> FeatureStore:
     features = np.stack([number % 1000 + 1, number // 1000 + 1], axis=-1).astype(np.float32)
     labels = (number % 7).astype(np.int32)
     labels[::2, 3] = -1
-    features[:, 4], labels[:, 4] = 0, -1
+    features[:, 4], labels[1:, 4] = 0, -1  # those of the first image keep labels of regions that aren't there
     boxes = np.tile(np.array([0.0, 0.0, 0.5, 1.0], np.float32), (IMAGES, REGIONS, 1))
     boxes[:, 4] = 0
     columns = {"boxes": boxes, "labels": labels, "attributes": labels, "scores": np.where(labels < 0, 0, 0.5)}
@@ -67,6 +67,15 @@ def test_chosen_regions_have_their_labels_as_targets_and_the_model_sees_none(sto
     unchanged = (visual["features"] == before["features"]).all(dim=-1)
     assert unchanged[~chosen].all() and unchanged[visual["masked"]].all()  # the model replaces those of the mask
     assert not unchanged.all()  # a random region or two
+
+
+def test_regions_are_drawn_apart_from_the_words_of_the_sentence(store):
+    dataset = regions(store, probability=0.5)
+    masking, before = dataset.masking, plain(dataset, [7])
+    batch = batch_of(dataset, [7])
+    candidates = (before["labels"][0] >= 0).numpy() & ~before["padding_mask"][0].numpy()
+    as_words = masking.fates(candidates, masking.generator(7, 1, WORDS)) > 0
+    assert not np.array_equal(batch["label_targets"][0].numpy() >= 0, as_words)
 
 
 def test_random_features_come_from_regions_of_the_batch_and_bring_nothing_along(store):

@@ -280,7 +280,11 @@ def test_layer_that_was_left_out_is_not_attended_apart() -> None:
 
 @pytest.mark.parametrize(
     ("flags", "named"),
-    [({"cross_self_attention": True}, "--cross-self-attention"), ({"base_layers": 1}, "--base-layers")],
+    [
+        ({"cross_self_attention": True}, "--cross-self-attention"),
+        ({"no_cross_attention": True}, "--no-cross-attention"),
+        ({"base_layers": 1}, "--base-layers"),
+    ],
 )
 def test_flags_that_the_decoder_has_not_are_refused(flags: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError, match=f"^a decoder over text and regions has no {named}: leave it out"):

@@ -35,7 +35,7 @@ def checkpoint(folder: Path, vtlm=None, symbols: list[str] | None = None) -> Pat
     digest = digest_of_symbols(symbols or vtlm.encoder.dictionary.symbols)
     torch.save(
         {
-            "cfg": {"model": Namespace(arch=TINY, _name=TINY)},
+            "cfg": {"model": Namespace(arch=TINY, _name=TINY, encoder_attention_heads=2, activation_fn="gelu")},
             "model": vtlm.state_dict(),
             "task_state": {"dictionaries": {"stream": digest}, "image_features": None},
         },
@@ -229,6 +229,16 @@ def test_start_refuses_other_sizes(tmp_path, flags, message):
         build_translation(visual_pretrained=str(checkpoint(tmp_path)), **flags)
 
 
+@pytest.mark.parametrize(
+    ("name", "own", "learned"),
+    [("encoder_attention_heads", 4, 2), ("decoder_attention_heads", 4, 2), ("activation_fn", "relu", "gelu")],
+)
+def test_start_refuses_what_only_the_flags_of_pretraining_tell(tmp_path, name, own, learned):
+    flag = f"--{name.replace('_', '-')}"
+    with pytest.raises(InputError, match=f"{flag} should be {learned}, as .*pretrained.pt was .* but is {own}: its"):
+        build_translation(visual_pretrained=str(checkpoint(tmp_path)), **{name: own})
+
+
 def test_start_refuses_features_of_another_size(tmp_path):
     with pytest.raises(InputError, match=r"image_embedding.feature.weight \(16, 6\) for .* \(16, 9\)"):
         build_translation(TranslationTask(9), visual_pretrained=str(checkpoint(tmp_path)))
@@ -267,7 +277,17 @@ def test_embeddings_are_shared_where_that_is_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "flags", [{"adaptive_softmax_cutoff": "4"}, {"adaptive_input": True}, {"cross_self_attention": True}]
+    "flags",
+    [
+        {"adaptive_softmax_cutoff": "4"},
+        {"adaptive_input": True},
+        {"cross_self_attention": True},
+        {"no_cross_attention": True},
+        {"decoder_embed_path": "vectors.txt"},
+        {"encoder_embed_path": "vectors.txt"},
+        {"merge_src_tgt_embed": True},
+        {"no_token_positional_embeddings": True},
+    ],
 )
 def test_choices_that_the_stream_has_not_are_refused(flags):
     (name,) = flags

@@ -41,6 +41,11 @@ def test_region_embedding_agrees_with_naive_loop():
     torch.testing.assert_close(embedding(features, boxes, masked, mask), expected)
 
 
+def test_language_of_images_is_drawn_as_those_of_words():
+    torch.manual_seed(0)
+    assert RegionEmbedding(2, 2000).language.std().item() == pytest.approx(2000**-0.5, rel=0.1)
+
+
 def test_masked_region_hides_its_feature_and_shows_its_box():
     features, boxes, masked, mask = inputs()
     embedding = RegionEmbedding(6, 8).eval()

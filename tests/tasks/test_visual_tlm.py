@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import write_image_ids, write_store
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import metrics
 from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq_cli.train import main as fairseq_train
 from small_pairs import KINDS
 from small_streams import SIZES
 
@@ -17,6 +21,7 @@ from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.finder import write_image_ids as write_found_ids
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.paired import PairedFinder
+from visual_grounding.storage.checkpoints import load_checkpoint
 from visual_grounding.tasks.visual_tlm import VisualTLMConfig, VisualTLMTask
 from visual_grounding.text.tokenizer_bridge import MASK
 
@@ -97,6 +102,22 @@ def test_masks_change_in_training_and_stay_in_validation(tiny_pairs):
     chosen = first["word_targets"] != task.dictionary.pad()
     assert ((first["net_input"]["tokens"] == mask) == chosen).all() and chosen.any()
     assert torch.equal(first["net_input"]["visual"]["masked"], first["label_targets"] >= 0)
+
+
+def test_training_goes_on_in_the_middle_of_an_epoch_as_if_it_had_not_stopped(tiny_pairs, pretrain_flags, tmp_path):
+    """Two epochs of six batches; masks, batches and dropout of the second are those of one training at a stretch."""
+    metrics.reset()
+
+    def train(name: str, *more: object) -> dict[str, torch.Tensor]:
+        flags = pretrain_flags(tiny_pairs, tmp_path / name, "--batch-size", 16, "--disable-validation", *more)
+        args = options.parse_args_and_arch(options.get_training_parser(), [str(flag) for flag in flags])
+        fairseq_train(convert_namespace_to_omegaconf(args))
+        return load_checkpoint(tmp_path / name / "checkpoint_last.pt")["model"]
+
+    whole, first = train("whole"), train("parts", "--max-update", 8)
+    second = train("parts")
+    assert all(torch.equal(whole[name], second[name]) for name in whole)
+    assert any(not torch.equal(first[name], second[name]) for name in whole)
 
 
 def test_chosen_words_of_training_are_masked_random_or_kept(tiny_pairs):

@@ -144,11 +144,15 @@ class TextAndRegionsDecoder(TransformerDecoderBase):
     """fairseq's decoder, whose cross-attention is over what a `TextAndRegionsEncoder` returns.
 
     Raises:
-        InputError: `--cross-self-attention` or `--base-layers`, which it hasn't.
+        InputError: `--cross-self-attention`, `--no-cross-attention` or `--base-layers`, which it hasn't.
     """
 
     def __init__(self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Module, **options: Any) -> None:
-        for flag, value in (("--cross-self-attention", cfg.cross_self_attention), ("--base-layers", cfg.base_layers)):
+        for flag, value in (
+            ("--cross-self-attention", cfg.cross_self_attention),
+            ("--no-cross-attention", cfg.no_cross_attention),
+            ("--base-layers", cfg.base_layers),
+        ):
             if value:
                 raise InputError(f"a decoder over text and regions has no {flag}: leave it out.")
         super().__init__(cfg, dictionary, embed_tokens, **options)

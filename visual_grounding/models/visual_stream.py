@@ -71,6 +71,9 @@ class VisualStream(TransformerEncoderBase):
         languages: names of the languages, in the order of their numbers.
         feature_size: F; 0 for text alone, without any weights for regions.
         region_dropout: of embedded regions.
+
+    Raises:
+        InputError: `--encoder-embed-path` or `--no-token-positional-embeddings`, which would do nothing.
     """
 
     def __init__(
@@ -81,6 +84,12 @@ class VisualStream(TransformerEncoderBase):
         feature_size: int = 0,
         region_dropout: float = 0.1,
     ) -> None:
+        for flag, value in (
+            ("--encoder-embed-path", cfg.encoder.embed_path),
+            ("--no-token-positional-embeddings", cfg.no_token_positional_embeddings),
+        ):
+            if value:
+                raise InputError(f"a stream of text and regions has no {flag}: leave it out.")
         size = cfg.encoder.embed_dim
         super().__init__(cfg, dictionary, embedding_of(len(dictionary), size, dictionary.pad()))
         self.feature_size = feature_size

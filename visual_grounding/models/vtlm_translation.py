@@ -131,7 +131,7 @@ class VTLMTranslationDecoder(TextAndRegionsDecoder):
     """A decoder with the stream's embeddings: word, position and language, then the norm; and a bias at its output.
 
     Raises:
-        InputError: `--adaptive-softmax-cutoff` or `--adaptive-input`, which the stream hasn't.
+        InputError: a flag of embeddings or of the output that the stream hasn't, such as `--adaptive-input`.
     """
 
     def __init__(
@@ -140,6 +140,8 @@ class VTLMTranslationDecoder(TextAndRegionsDecoder):
         for flag, value in (
             ("--adaptive-softmax-cutoff", cfg.adaptive_softmax_cutoff),
             ("--adaptive-input", cfg.adaptive_input),
+            ("--decoder-embed-path", cfg.decoder.embed_path),
+            ("--merge-src-tgt-embed", cfg.merge_src_tgt_embed),
         ):
             if value:
                 raise InputError(f"--arch vtlm_translation has no {flag}: leave it out.")
@@ -175,7 +177,7 @@ class VTLMTranslationModel(TextAndRegionsModel):
 
         Raises:
             InputError: a store without boxes, or with features of another size; embeddings that can't be shared; a
-                pre-trained model of other words, languages, features or sizes.
+                pre-trained model of other words, languages, features, sizes or heads.
         """
         take_feature_size(args, task, twin=None)
         if getattr(task, "images", None) is not None:
@@ -201,6 +203,7 @@ class VTLMTranslationModel(TextAndRegionsModel):
         decoder = VTLMTranslationDecoder(cfg, words[1], embedding, target)
         model = cls(VTLMTranslationEncoder(stream), decoder)
         if pretrained is not None:
+            check_choices(pretrained, cfg)
             start_from_stream(model, pretrained, bool(cfg.visual_random_cross_attention))
         return model
 
@@ -238,6 +241,26 @@ def check_fits(pretrained: Pretrained, task: Any, source: str, target: str) -> N
     for language, dictionary in ((source, task.source_dictionary), (target, task.target_dictionary)):
         pretrained.check_words("stream", dictionary.symbols, os.path.join(folder, f"dict.{language}.txt"))
     pretrained.check_features(task)
+
+
+def check_choices(pretrained: Pretrained, cfg: Any) -> None:
+    """Refuse other heads, or another activation, than in pre-training: the weights have the same shapes with any.
+
+    Raises:
+        InputError: encoder or decoder has others.
+    """
+    for name, learned_as, own in (
+        ("encoder_attention_heads", "encoder_attention_heads", cfg.encoder.attention_heads),
+        ("decoder_attention_heads", "encoder_attention_heads", cfg.decoder.attention_heads),
+        ("activation_fn", "activation_fn", str(cfg.activation_fn)),
+    ):
+        learned = getattr(pretrained.args, learned_as, own)
+        if own != learned:
+            flag, learned_by = (f"--{each.replace('_', '-')}" for each in (name, learned_as))
+            raise InputError(
+                f"{flag} should be {learned}, as {pretrained.path} was pre-trained with {learned_by} {learned}, but is "
+                f"{own}: its weights would fit, but mean something else. Give {flag} {learned}."
+            )
 
 
 def start_from_stream(model: VTLMTranslationModel, pretrained: Pretrained, random_cross_attention: bool) -> None:
