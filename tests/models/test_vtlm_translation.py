@@ -289,6 +289,8 @@ def test_embeddings_are_shared_where_that_is_asked_for(tmp_path):
     task.target_dictionary = TranslationTask(mask=False).target_dictionary
     with pytest.raises(InputError, match=r"one dictionary .* but dict.en.txt has 13 symbols, dict.de.txt 12, and"):
         build_translation(task, share_all_embeddings=True)
+    with pytest.raises(InputError, match="and the sizes are 16 and 32"):
+        build_translation(share_all_embeddings=True, decoder_embed_dim=32)
 
 
 @pytest.mark.parametrize(
