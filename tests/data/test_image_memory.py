@@ -76,6 +76,7 @@ def test_checkpoint_of_another_making_is_refused_with_both_signatures_or_taken_b
     message = str(refused.value)
     assert f"{tmp_path}/store should hold features made as those that the checkpoint was trained on" in message
     assert f": {OWN} ≠ {NOISE}. " in message and message.endswith("See --image-features-unchecked.")
+    assert not refused.value.choices  # our own commands, too, would say the flag once more
     with pytest.raises(InputError, match=r"≠ \[1\]\. "):
         task.load_state_dict({"image_features": [1]})
     task, _ = make_task(tmp_path / "store", image_features_unchecked=True)

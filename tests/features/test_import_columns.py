@@ -315,6 +315,14 @@ def test_table_in_pixels_without_sizes_is_refused_with_what_to_do(folder: Path) 
     refused(message, folder, "regions_table", "box_sizes", table=RegionTable(path, KEYS))
 
 
+def test_table_in_0_to_1_beside_widths_and_heights_is_refused_with_what_to_take_out(folder: Path) -> None:
+    lines = [" ".join([key, "0 0 0.5 1", "dog 100 50"]) for key, *_ in map(str.split, TABLE)]
+    message = (
+        r"all boxes of row 0 \(a\.jpg\), 100 x 50 pixels, lie in 0\.\.1.*where they are columns of .*tsv, take these"
+    )
+    refused(message, folder, "regions_table", table=RegionTable(write_table(folder, *lines), KEYS))
+
+
 def test_table_fits_a_folder_and_its_missing_images(folder: Path) -> None:
     write_npz(folder)
     (folder / "npz/a.jpg.npz").unlink()

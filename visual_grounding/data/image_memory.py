@@ -171,7 +171,7 @@ def check_alike(store: FeatureStore | PixelSource, learned_from: str) -> None:
         try:
             check_making(store, learned_from, "the checkpoint")
         except InputError as error:
-            raise InputError(f"{error} See {UNCHECKED}.", *error.choices) from error
+            raise InputError(f"{error} See {UNCHECKED}.") from error  # the flag is said: no choices
     elif not made_alike(learned_from, str(making_of(store))):
         raise InputError(
             f"the pictures of {store.folder} should be framed as those that the checkpoint was trained on, but aren't: "

@@ -80,7 +80,7 @@ def import_features(
                 block = block._replace(features=_unit_length(block.features))
             if table is not None:
                 block = _with_table(block, table, source.keys, shard.start, shard.stop)
-            block = _with_corners(block, box_format, sizes, source.keys, shard.start)
+            block = _with_corners(block, box_format, sizes, table, source.keys, shard.start)
             block, left_out = keep_best(block, source.regions, min_score, source.keys, shard.start)
             try:
                 writer.write(shard, block.features, block.unreadable, block.columns, left_out)
@@ -140,14 +140,16 @@ def _with_table(block: Block, table: RegionTable, keys: Any, start: int, stop: i
     return block._replace(columns=table.block(start, stop, regions), sizes=sizes)
 
 
-def _with_corners(block: Block, box_format: str, sizes: np.ndarray | None, keys: Any, start: int) -> Block:
+def _with_corners(
+    block: Block, box_format: str, sizes: np.ndarray | None, table: RegionTable | None, keys: Any, start: int
+) -> Block:
     """Bring a block's boxes, if it has any, into the form of a store."""
     if sizes is not None:
         needed = block.features.any(axis=(1, 2))[:, None]  # (images, 1)
         block = block._replace(sizes=np.where(needed, sizes[start : start + len(needed)], 1))
     if "boxes" in block.columns:
         _check_sizes(block, keys, start)
-        _check_pixels(block, keys, start)
+        _check_pixels(block, table, keys, start)
         block.columns["boxes"] = to_corners(block.columns["boxes"], box_format, block.sizes)
     return block
 
@@ -175,7 +177,7 @@ def _check_sizes(block: Block, keys: Any, start: int) -> None:
         )
 
 
-def _check_pixels(block: Block, keys: Any, start: int) -> None:
+def _check_pixels(block: Block, table: RegionTable | None, keys: Any, start: int) -> None:
     """Refuse boxes in 0..1 beside widths and heights: divided by these, all would lie in the picture's first pixel."""
     if block.sizes is None:
         return
@@ -185,13 +187,17 @@ def _check_pixels(block: Block, keys: Any, start: int) -> None:
     if bad.any():
         place = int(np.argmax(bad))
         width, height = block.sizes[place]
+        mend, *choices = (
+            ("where the file has them itself, name the array of features, and each column.", "array", "boxes")
+            if table is None
+            else (f"where they are columns of {table.path}, take these out.", "regions_table")
+        )
         raise InputError(
             f"boxes should be in pixels where widths and heights of pictures are known, but all boxes of row "
             f"{start + place} ({keys[start + place]}), {width:g} x {height:g} pixels, lie in 0..1. "
             f"{int(bad.sum())} such images among these {len(bad)}. If they are in 0..1 of the picture, leave its width "
-            "and height out: where the file has them itself, name the array of features, and each column.",
-            "array",
-            "boxes",
+            f"and height out: {mend}",
+            *choices,
             "box_sizes",
         )
 

@@ -44,7 +44,7 @@ class StrictLoading(BaseFairseqModel):
         What is left of the weights after that is compared with the model's.
 
         Raises:
-            InputError: the checkpoint was made with other flags.
+            InputError: the checkpoint was made with other flags or data.
         """
         check = self.register_load_state_dict_pre_hook(check_checkpoint_fits) if strict else None
         try:
@@ -65,8 +65,8 @@ def check_checkpoint_fits(model: nn.Module, state: Mapping[str, Tensor], *_: Any
         state,
         "the checkpoint",
         "this model",
-        "It was made with other model flags: give those that it was trained with, or another --save-dir to start "
-        "afresh.",
+        "It was made with other model flags, or with data of other words or labels: give those that it was trained "
+        "with, or another --save-dir to start afresh.",
     )
 
 
