@@ -35,6 +35,11 @@ def test_tags_are_the_most_confident_labels_each_once_an_image():
     assert tags().write(labels[1:], scores[1:]).tolist() == [[1]]
 
 
+def test_regions_without_a_label_have_no_tag():
+    labels, scores = np.array([[[-1, 0]]], np.int32), np.array([[[0.9, 0.5]]], np.float16)
+    assert tags(names=["dog", "ball"]).write(labels, scores).tolist() == [[4]]  # −1 isn't the last name
+
+
 def test_score_of_the_threshold_itself_is_taken_though_float16_has_less():
     labels, scores = np.array([[[0]]], np.int32), np.array([[[0.1]]], np.float16)
     assert float(scores[0, 0, 0]) < 0.1

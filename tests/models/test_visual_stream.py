@@ -66,6 +66,14 @@ def test_absent_regions_and_padding_change_nothing():
     torch.testing.assert_close(encoder(**inputs, visual=every)[0][:6], encoder(**inputs)[0][:6])
 
 
+def test_states_are_normalised_at_the_end_where_layers_are_before_themselves():
+    encoder = build_vtlm(encoder_normalize_before=True).encoder
+    states, padding_mask, _ = encoder(**stream_inputs(), visual=region_inputs(), mask=12)
+    seen = states.transpose(0, 1)[~padding_mask]  # (P, D); the norm's weight is 1, its bias 0
+    torch.testing.assert_close(seen.mean(dim=1), torch.zeros(len(seen)), atol=1e-5, rtol=0)
+    torch.testing.assert_close(seen.var(dim=1, unbiased=False), torch.ones(len(seen)), atol=1e-3, rtol=0)
+
+
 def test_order_of_regions_does_not_matter():
     encoder, inputs, visual = build_vtlm().encoder, stream_inputs(), region_inputs()
     turned = {name: value.flip(1, 2) for name, value in visual.items()}
@@ -126,6 +134,7 @@ def test_embeddings_are_drawn_as_in_xlm():
     torch.manual_seed(0)
     weight = embedding_of(2000, 64, pad=1).weight
     assert not weight[1].any() and weight[2:].std().item() == pytest.approx(64**-0.5, rel=0.02)
+    assert build_vtlm().encoder.layernorm_embedding.eps == 1e-12
 
 
 def test_weights_of_languages_have_their_names():

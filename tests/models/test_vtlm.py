@@ -33,6 +33,7 @@ def test_heads_predict_what_is_chosen_in_its_order():
 def test_word_head_shares_the_embedding_and_has_a_bias_of_its_own():
     model = build_vtlm()
     assert model.word_head.weight is model.encoder.embed_tokens.weight and model.word_head.bias.shape == (WORDS,)
+    assert not model.word_head.bias.any()
 
 
 def test_gradient_reaches_every_parameter():

@@ -71,6 +71,13 @@ def test_padding_on_either_side_and_more_of_it_changes_nothing():
     assert model.encoder.opened(torch.tensor([[1, 5, 2], [5, 2, 1]])).tolist() == [[1, 2, 5, 2], [2, 5, 2, 1]]
 
 
+def test_longest_source_has_a_position_for_the_mark_before_it():
+    model = build_translation()
+    longest = torch.tensor([[4] * 10 + [2]])
+    assert model.encoder.max_positions() == longest.shape[1] == 11  # of 12 positions
+    assert model.encoder(longest)["encoder_out"][0].shape == (12, 1, 16)
+
+
 def test_absent_regions_give_what_text_alone_gives():
     """NMT and MMT are the same model."""
     model, inputs, visual = build_translation(), translation_inputs(), region_inputs(masked=False)
@@ -108,6 +115,14 @@ def test_decoder_embeds_words_as_the_stream_does(tmp_path):
     expected = vtlm.encoder.embed_text(tokens, torch.arange(3)[None], torch.zeros_like(tokens))  # 0 is German
     torch.testing.assert_close(model.decoder.embed(tokens), expected)
     torch.testing.assert_close(model.decoder.embed(tokens, incremental_state={}), expected[:, -1:])
+
+
+def test_output_begins_as_that_of_pretraining():
+    shared, apart = build_translation().decoder, build_translation(share_decoder_input_output_embed=False).decoder
+    assert shared.output_projection.weight is shared.embed_tokens.weight and not shared.output_projection.bias.any()
+    weight = apart.output_projection.weight
+    assert weight is not apart.embed_tokens.weight and not apart.output_projection.bias.any()
+    assert weight.std().item() == pytest.approx(16**-0.5, rel=0.2)  # of 208 numbers
 
 
 def test_positions_skip_padding():
@@ -274,6 +289,8 @@ def test_embeddings_are_shared_where_that_is_asked_for(tmp_path):
     task.target_dictionary = TranslationTask(mask=False).target_dictionary
     with pytest.raises(InputError, match=r"one dictionary .* but dict.en.txt has 13 symbols, dict.de.txt 12, and"):
         build_translation(task, share_all_embeddings=True)
+    with pytest.raises(InputError, match="and the sizes are 16 and 32"):
+        build_translation(share_all_embeddings=True, decoder_embed_dim=32)
 
 
 @pytest.mark.parametrize(

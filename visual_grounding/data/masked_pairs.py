@@ -25,6 +25,9 @@ class MaskedPairs(ChangingBatches):
         net_input["visual"]: without what would tell the tags (`without_answers`)
         paired: (B,) 1 for a sentence's own images, 0 for others, `UNKNOWN_PAIR` where there is none to be seen
 
+    Assumption: words and tags are masked beside other images, too, and are to be predicted there (the paper doesn't
+    say).
+
     Args:
         dataset: whose batches have `net_input["visual"]`.
         dictionary: of words and tags.
