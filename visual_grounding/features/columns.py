@@ -58,6 +58,10 @@ class Columns(NamedTuple):
         lists = ((NAMES[name], self.names_of(name)) for name in self.present if name in NAMES)
         return {f"{listed}_sha256": sha256_of_lines(list(names)) for listed, names in lists}
 
+    def signed(self) -> dict[str, str]:
+        """What a signature says of the names: the same numbers must mean the same wherever a model has learned them."""
+        return {name.removesuffix("_sha256"): digest[:8] for name, digest in self.digests().items()}
+
     def described(self) -> dict[str, object]:
         """What the plan and `meta.json` say about them; nothing where there are none."""
         return {"columns": list(self.present), **self.digests()} if self.present else {}

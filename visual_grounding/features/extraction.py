@@ -57,7 +57,11 @@ class Extraction:
             "batch_size": batch_size,
         }
         self.signature = signature(
-            "extract", images=len(images.keys), **extractor.signed, precision=computation.precision
+            "extract",
+            images=len(images.keys),
+            **extractor.signed,
+            precision=computation.precision,
+            **extractor.columns.signed(),
         )
 
     def load(self, row: int) -> Any:

@@ -90,7 +90,7 @@ def import_features(
                 raise _with_hint(error, block, table) from error
             progress.update(shard.stop - shard.start)
     made = {"arrays": plan["arrays"][:ARRAYS_DIGITS]} if made_by is None else {"made_by": made_by}
-    named = {name.removesuffix("_sha256"): digest[:8] for name, digest in columns.digests().items()}
+    named = columns.signed()
     if min_score is not None:
         named["min_score"] = f"{min_score:g}"
     return writer.publish(signature("import", images=len(source.keys), normalise=normalise, **made, **named))

@@ -20,8 +20,10 @@ from visual_grounding.features.detectors import Selection, load_detector, read_p
 from visual_grounding.features.dry_run import dry_run
 from visual_grounding.features.extraction import extract
 from visual_grounding.features.extractor import Extractor
+from visual_grounding.features.making import check_making
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.images.sources import open_images, read_image
+from visual_grounding.storage.signature import made_alike
 
 CPU = Computation(torch.device("cpu"))
 MAPS = ["map_fine", "map_mean"]
@@ -78,6 +80,21 @@ def test_onnx_detector_gives_attributes_where_they_have_names(tmp_path: Path) ->
     assert found.columns.present == ("boxes", "labels", "attributes", "scores")
     assert found.rows([found.load(picture())])["attributes"].tolist() == [[0, 1, 1, 0, -1]]
     assert load(path).columns.present == ("boxes", "labels", "scores")
+
+
+def test_onnx_store_of_other_names_is_of_another_making(tmp_path: Path) -> None:
+    """The same network and features, but label 0 is another thing: what has learned from one isn't given the other."""
+    (tmp_path / "photos").mkdir()
+    picture().save(tmp_path / "photos/a.png")
+    images, path = open_images(tmp_path / "photos"), write_detector(tmp_path / "tiny.onnx")
+    signatures = []
+    for name, names in (("own", NAMES), ("again", NAMES), ("turned", NAMES[::-1])):
+        extract(images, load(path, label_names=names), tmp_path / name)
+        signatures.append(FeatureStore(tmp_path / name).signature)
+    own, again, turned = signatures
+    assert made_alike(own, again) and not made_alike(own, turned)
+    with pytest.raises(InputError, match=r"made otherwise \(another label_names\): "):
+        check_making(FeatureStore(tmp_path / "turned"), own, "the checkpoint")
 
 
 @pytest.mark.parametrize("form", [{"batch": 1}, {"sizes": False}, {"side": "free"}])
