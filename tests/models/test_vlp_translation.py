@@ -184,6 +184,10 @@ def test_first_stage_freezes_what_was_pretrained_and_the_second_trains_it(world,
         second[f"encoder.{name}"], learned[name])}  # fmt: skip
     assert "stream.image_projection.linear.weight" in changed
     assert "stream.bert.encoder.layer.0.attention.self.query.weight" in changed
+    for flag, other, own in (("decoder_attention_heads", 3, 2), ("activation_fn", "gelu", "relu")):
+        said = f"--{flag.replace('_', '-')} should be {own}, as .*first/checkpoint_last.pt was .* but is {other}: its"
+        with pytest.raises(InputError, match=said):
+            build(translation_task(world, finetune_from_model=str(first)), {}, **{flag: other})
     stays = train(world, tmp_path / "stays", "--finetune-from-model", first, "--lr", 0, epochs=1)
     assert all(torch.equal(stays[name], frozen[name]) for name in frozen)
 

@@ -75,6 +75,25 @@ class Pretrained:
         if learned is not None:
             check_same_words(place, digest_of_symbols(symbols), learned, self.path)
 
+    def check_choice(self, name: str, learned_by: str, chosen: Any) -> None:
+        """Refuse heads, for instance, other than in pre-training: the weights have the same shapes with any.
+
+        Args:
+            name: of the new model's flag, with underscores.
+            learned_by: of the flag of pre-training whose value it must have; a checkpoint without it is taken.
+            chosen: the new model's value.
+
+        Raises:
+            InputError: it is another one.
+        """
+        learned = getattr(self.args, learned_by, chosen)
+        if chosen != learned:
+            flag, other = (f"--{each.replace('_', '-')}" for each in (name, learned_by))
+            raise InputError(
+                f"{flag} should be {learned}, as {self.path} was trained with {other} {learned}, but is {chosen}: its "
+                f"weights would fit, but mean something else. Give {flag} {learned}."
+            )
+
     def check_features(self, task: Any) -> None:
         """Refuse images whose features were made in another way than those of pre-training.
 

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..modules.vision_language_bert import VisionLanguageBert
 from .presets import Preset, register_presets
-from .pretrained_start import Pretrained, PretrainedStartConfig, pretrained_of, start_from
+from .pretrained_start import Pretrained, PretrainedStartConfig, pretrained_of, read_pretrained, start_from
 from .text_and_regions import TextAndRegionsEncoder
 from .text_and_regions_decoder import TextAndRegionsDecoder, TextAndRegionsModel
-from .vision_language_model import BERT_PRESETS, VisionLanguageConfig, build_stream, gone_on_from, take_bert
+from .vision_language_model import BERT_PRESETS, MODELS, VisionLanguageConfig, build_stream, gone_on_from, take_bert
 from .visual_model import features_of, take_feature_size
 
 logger = logging.getLogger(__name__)
@@ -141,8 +141,8 @@ class VLPTranslationModel(TextAndRegionsModel):
         """Build from flags, or from what a checkpoint keeps of them.
 
         Raises:
-            InputError: flags of an encoder that this model hasn't; a pre-trained checkpoint, or a BERT, that doesn't
-                fit; nothing that could be frozen.
+            InputError: flags of an encoder that this model hasn't; a pre-trained checkpoint, a first stage or a BERT
+                that doesn't fit; nothing that could be frozen.
         """
         from_checkpoint = bool(getattr(args, "bert_config", None))
         pretrained = None
@@ -151,7 +151,8 @@ class VLPTranslationModel(TextAndRegionsModel):
             pretrained = pretrained_of(args, task, ("vlp_bert",))
         if pretrained is not None:
             _check_pretrained(pretrained, task)
-        begins_anew = pretrained is None and not from_checkpoint and gone_on_from(task) is None
+        before = None if from_checkpoint else gone_on_from(task)
+        begins_anew = pretrained is None and not from_checkpoint and before is None
         read = take_bert(args, task, pretrained)
         _take_feature_size(args, task, from_checkpoint)
         freeze = bool(getattr(args, "visual_freeze_encoder", False))
@@ -162,6 +163,10 @@ class VLPTranslationModel(TextAndRegionsModel):
         args.encoder_embed_dim = args.decoder_embed_dim  # what the decoder attends to has its size
         base_architecture(args)
         cfg = VLPTranslationConfig.from_namespace(args)
+        if before is not None:  # the second stage has the decoder of the first
+            learned = read_pretrained(before, MODELS)
+            learned.check_choice("decoder_attention_heads", "decoder_attention_heads", cfg.decoder.attention_heads)
+            learned.check_choice("activation_fn", "activation_fn", str(cfg.activation_fn))
         cfg.decoder.input_dim, cfg.decoder.output_dim = int(cfg.decoder.input_dim), int(cfg.decoder.output_dim)
         encoder = VLPTranslationEncoder(
             task.source_dictionary, build_stream(args, task, read), cfg.decoder.embed_dim, freeze
