@@ -107,17 +107,7 @@ def _over_seeds(rows: Sequence["Row"]) -> list[list[str]]:
     table = [columns]
     for row in rows:
         scale = 100 if row.percent else 1
-        cells = [
-            _name(row),
-            str(row.sentences),
-            _spread(row.hypothesis, scale),
-            _NONE,
-            _NONE,
-            _NONE,
-            _NONE,
-            _NONE,
-            _NONE,
-        ]
+        cells = [_name(row), str(row.sentences), _spread(row.hypothesis, scale), *[_NONE] * 6]
         if row.twin:
             cells[3] = _spread(row.twin, scale)
             cells[4] = f"{scale * (row.hypothesis.mean - row.twin.mean):+.2f}"
