@@ -41,7 +41,8 @@ def write_detector(
         "first": np.array([0], np.int64),
         "one": np.array([1], np.int64),
         "many": np.array([len(boxes)], np.int64),
-        "four": np.array([4], np.int64),
+        "wide": np.array([len(boxes[0])], np.int64),
+        "scored": np.array([len(scores)], np.int64),
         "middle": np.array([1], np.int64),
     }
     if attributes is not None:
@@ -51,10 +52,13 @@ def write_detector(
         helper.make_node("Shape", ["images"], ["shape"]),
         helper.make_node("Slice", ["shape", "first", "one"], ["n"]),
         helper.make_node("Concat", ["n", "many"], ["n_q"], axis=0),
-        helper.make_node("Concat", ["n", "many", "four"], ["n_q_4"], axis=0),
+        helper.make_node("Concat", ["n", "many", "wide"], ["n_q_wide"], axis=0),
         helper.make_node("Expand", ["found_labels", "n_q"], [called.get("labels", "labels")]),
-        helper.make_node("Expand", ["found_scores", "n_q"], [called.get("scores", "scores")]),
-        helper.make_node("Expand", ["found_boxes", "n_q_4"], ["boxes_of_1" if sizes else called.get("boxes", "boxes")]),
+        helper.make_node("Concat", ["n", "scored"], ["n_s"], axis=0),
+        helper.make_node("Expand", ["found_scores", "n_s"], [called.get("scores", "scores")]),
+        helper.make_node(
+            "Expand", ["found_boxes", "n_q_wide"], ["boxes_of_1" if sizes else called.get("boxes", "boxes")]
+        ),
         helper.make_node("AveragePool", ["images"], ["map_fine"], kernel_shape=[2, 2], strides=[2, 2]),
         helper.make_node("AveragePool", ["images"], ["map_mean"], kernel_shape=[4, 4], strides=[4, 4]),
     ]
@@ -70,8 +74,8 @@ def write_detector(
         inputs.append(helper.make_tensor_value_info("orig_target_sizes", TensorProto.INT64, ["N", 2]))
     outputs = [
         helper.make_tensor_value_info(called.get("labels", "labels"), TensorProto.INT64, ["N", len(boxes)]),
-        helper.make_tensor_value_info(called.get("boxes", "boxes"), TensorProto.FLOAT, ["N", len(boxes), 4]),
-        helper.make_tensor_value_info(called.get("scores", "scores"), TensorProto.FLOAT, ["N", len(boxes)]),
+        helper.make_tensor_value_info(called.get("boxes", "boxes"), TensorProto.FLOAT, ["N", len(boxes), "C"]),
+        helper.make_tensor_value_info(called.get("scores", "scores"), TensorProto.FLOAT, ["N", len(scores)]),
     ]
     if attributes is not None:
         nodes.append(helper.make_node("Expand", ["found_attributes", "n_q"], ["attributes"]))

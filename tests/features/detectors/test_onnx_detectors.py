@@ -188,6 +188,17 @@ def test_onnx_file_of_another_form_is_refused_with_what_it_has(
         ({}, NAMES[:1], r"gives labels beyond the 1 names: 1, where"),
         ({"boxes": [[0, 0, 8, 4], *BOXES[1:]]}, NAMES, r"boxes in 0\.\.1 of the picture.* but one is 0 0 8 4\."),
         ({"boxes": [[0, 0, float("nan"), 1], *BOXES[1:]]}, NAMES, r"but one is 0 0 nan 1\."),
+        (
+            {"boxes": [[0.5, 0.5, 0.25, 0.25], *BOXES[1:]]},
+            NAMES,
+            r"boxes as two corners, .* but one is 0\.5 0\.5 0\.25 0\.25\. If these are centre, width and height",
+        ),
+        ({"scores": [*SCORES, 0.5]}, NAMES, r"should give as many of each .*\(1, 5, 4\), .* scores \(1, 6\)\."),
+        (
+            {"boxes": [[*box, 0] for box in BOXES], "sizes": False},
+            NAMES,
+            r"all others \(N, Q\), but gave boxes \(1, 5, 5\), ",
+        ),
         ({"scores": [2.5, *SCORES[1:]]}, NAMES, r"should give scores in 0\.\.1, but one is 2\.5\. Export it with what"),
         ({"scores": [float("nan"), *SCORES[1:]]}, NAMES, r"should give scores in 0\.\.1, but one is nan\."),
     ],

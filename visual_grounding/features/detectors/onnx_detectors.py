@@ -30,6 +30,7 @@ FOUND = ("labels", "boxes", "scores")
 ATTRIBUTES = "attributes"
 # Boxes of objects at the border reach a little over it; beyond a whole picture away they are no numbers of 0..1.
 FARTHEST = (-1.0, 2.0)
+BEFORE = 0.001  # how far the second corner may lie before the first, with what half precision rounds
 HIGHEST = 1.001  # score, with what half precision rounds
 
 
@@ -213,7 +214,7 @@ class OnnxDetector:
             feed[self._sizes] = np.ones((len(images), 2), dtype=np.int64)
         names = [*self.columns.present, *self._maps]
         try:
-            return dict(zip(names, self._session.run(names, feed)))
+            outputs = dict(zip(names, self._session.run(names, feed)))
         except Exception as error:  # onnxruntime's own, one for each thing that can go wrong
             raise InputError(
                 f"{self.path} failed on {len(images)} pictures of {'x'.join(map(str, self.picture))} pixels: "
@@ -221,6 +222,8 @@ class OnnxDetector:
                 "detector",
                 "batch_size",
             ) from error
+        _check_shapes(self.path, {name: outputs[name].shape for name in self.columns.present}, len(images))
+        return outputs
 
     def _keep(self, found: dict[str, np.ndarray]) -> tuple[dict[str, torch.Tensor], int]:
         """What is kept of a picture, and how many boxes had no area.
@@ -247,6 +250,14 @@ class OnnxDetector:
             raise InputError(
                 f"{self.path} should give boxes in 0..1 of the picture, x0 y0 x1 y1, but one is {shown}. Export it "
                 "with boxes divided by the picture's width and height.",
+                "detector",
+            )
+        turned = (boxes[:, 2:] < boxes[:, :2] - BEFORE).any(dim=1)
+        if turned.any():
+            shown = " ".join(f"{value:g}" for value in boxes[turned][0].tolist())
+            raise InputError(
+                f"{self.path} should give boxes as two corners, x0 y0 x1 y1 with x0 <= x1 and y0 <= y1, but one is "
+                f"{shown}. If these are centre, width and height, or y first, export it with corners.",
                 "detector",
             )
         if not (found["scores"] <= HIGHEST).all():
@@ -327,6 +338,17 @@ def _check_outputs(path: Path, outputs: dict[str, tuple[str, list[Any]]], with_a
                 f"{path} should have the outputs {wanted}, but has {_listed(outputs)}.",
                 *(("attribute_names",) if name == ATTRIBUTES else ("detector",)),
             )
+
+
+def _check_shapes(path: Path, shapes: dict[str, tuple[int, ...]], pictures: int) -> None:
+    """Refuse outputs that don't belong together: a file may leave its sizes open until it is run."""
+    each = shapes["scores"][1:2]
+    if any(shape != (pictures, *each, *((4,) if name == "boxes" else ())) for name, shape in shapes.items()):
+        raise InputError(
+            f"{path} should give as many of each for {pictures} pictures, boxes (N, Q, 4) and all others (N, Q), but "
+            f"gave {', '.join(f'{name} {shape}' for name, shape in shapes.items())}.",
+            "detector",
+        )
 
 
 def _map_sizes(path: Path, outputs: dict[str, tuple[str, list[Any]]], names: Sequence[str]) -> list[int]:
