@@ -18,6 +18,12 @@ SIZE=${SIZE:-small}            # small: two CPU cores; paper: the paper's sizes,
 LIMIT=${LIMIT:-}               # rows of each file to keep, to try the recipe
 METEOR_JAR=${METEOR_JAR:-}     # METEOR's program; without it METEOR isn't computed
 JOBS=${JOBS:-2}                # commands at a time
+for choice in SEEDS JOBS ${LIMIT:+LIMIT}; do
+    if [[ ! ${!choice} =~ ^[1-9][0-9]*$ ]]; then
+        echo "$choice should be a whole number from 1 on, but is '${!choice}'." >&2
+        exit 2
+    fi
+done
 export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1
 device=(--cpu)
 if [ "$DEVICE" = cuda ]; then device=(--fp16); fi

@@ -32,6 +32,8 @@ def run_script(path: str, **environment: object) -> subprocess.CompletedProcess[
     ("variables", "message"),
     [
         ({"DATA": "/nowhere"}, "DATA should be a folder with flickr8k/ in it, but is '/nowhere'"),
+        ({"SEEDS": "0"}, "SEEDS should be a whole number from 1 on, but is '0'"),
+        ({"LIMIT": "all"}, "LIMIT should be a whole number from 1 on, but is 'all'"),
         ({"SIZE": "huge"}, "SIZE should be small or paper, but is 'huge'"),
     ],
 )

@@ -94,6 +94,12 @@ def test_eq_1_agrees_with_a_naive_construction_of_transformers_own_modules():
             torch.testing.assert_close(rows_of(found, row), x[0], rtol=0, atol=1e-5)
 
 
+def test_tags_are_of_the_first_segment_where_bert_has_one_alone():
+    made = stream(type_vocab_size=1)
+    with torch.no_grad():
+        assert made(TOKENS, visual()).hidden.isfinite().all()
+
+
 def test_regions_that_are_all_absent_and_no_tags_are_text_alone():
     made, given = stream(), visual(torch.full((3, 1), PAD))
     given["padding_mask"] = torch.ones(3, 1, 2).bool()

@@ -131,6 +131,14 @@ def test_validation_is_the_same_whatever_the_seed(world):
     assert not torch.equal(one["paired"], two["paired"])
 
 
+def test_validation_is_the_same_in_every_epoch_and_training_is_not(world):
+    task = make_task(world)
+    for split, alike in (("valid", True), ("train", False)):
+        first, *others = [whole(task, split, epoch) for epoch in (1, 2, 3)]
+        for name in ("paired", "target", "tag_target"):
+            assert all(torch.equal(first[name], other[name]) for other in others) == alike, (split, name)
+
+
 def test_model_that_reads_no_tags_is_refused(world, monkeypatch):
     monkeypatch.setattr(VLPBertModel, "reads_image_tags", False)
     make_task(world, image_tags=None).build_model(flags())
