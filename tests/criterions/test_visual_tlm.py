@@ -8,6 +8,7 @@ import torch
 from fairseq.logging import metrics
 
 from visual_grounding.criterions.visual_tlm import VisualTLMCriterion, summed_loss
+from visual_grounding.errors import InputError
 
 PAD = 1
 TASK = SimpleNamespace(source_dictionary=SimpleNamespace(pad=lambda: PAD))
@@ -38,7 +39,7 @@ def test_loss_matches_hand_worked_example():
     words = torch.tensor([[[1, 1, 2, 4.0], [1, 1, 1, 1.0]], [[3, 1, 1, 3.0], [1, 1, 2, 0.0]]]).log()
     labels = torch.tensor([[[1.0, 7.0]], [[2.0, 2.0]]]).log().unsqueeze(1)
     sample = example([[2, PAD], [PAD, 2]], [[0], [-1]])
-    loss, size, logged = VisualTLMCriterion(TASK)(Logits(words, labels), sample)
+    loss, size, logged = VisualTLMCriterion(TASK, 1.0)(Logits(words, labels), sample)
     assert loss.item() == pytest.approx(4.5 * math.log(2)) and size == logged["sample_size"] == 1
     assert (logged["words"], int(logged["word_hits"]), logged["regions"], int(logged["region_hits"])) == (2, 1, 1, 0)
     assert float(logged["word_loss"]) == pytest.approx(3 * math.log(2))
@@ -55,8 +56,25 @@ def test_loss_agrees_with_naive_loop():
         for b in range(3) for r in range(4) if label_targets[b, r] >= 0
     ]  # fmt: skip
     sample = example(targets.tolist(), label_targets.tolist())
-    loss = VisualTLMCriterion(TASK)(Logits(words, labels), sample)[0]
+    loss = VisualTLMCriterion(TASK, 1.0)(Logits(words, labels), sample)[0]
     torch.testing.assert_close(loss, torch.stack(of_words).mean() + torch.stack(of_regions).mean())
+
+
+def test_weight_of_the_regions_multiplies_their_mean_alone():
+    words, labels = logits(2, 3, 9), logits(2, 1, 4, 6)
+    sample = example([[3, PAD, 4]] * 2, [[-1, 2, -1, 3]] * 2)
+    found = {}
+    for weight in (0.0, 1.0, 0.1):
+        loss, _, logged = VisualTLMCriterion(TASK, weight)(Logits(words, labels), sample)
+        with metrics.aggregate(new_root=True) as scores:
+            VisualTLMCriterion.reduce_metrics([logged])
+        found[weight] = loss, scores.get_smoothed_values()
+        assert found[weight][1]["loss"] == pytest.approx(loss.item() / math.log(2), abs=2e-3)
+        assert found[weight][1]["region_loss"] == found[0.0][1]["region_loss"]
+    of_words, of_both = found[0.0][0], found[1.0][0]
+    torch.testing.assert_close(found[0.1][0], of_words + 0.1 * (of_both - of_words))
+    with pytest.raises(InputError, match=r"--region-loss-weight should be at least 0, but is -0\.5"):
+        VisualTLMCriterion(TASK, -0.5)
 
 
 @pytest.mark.parametrize("empty", ["words", "regions", "both"])
@@ -64,7 +82,7 @@ def test_nothing_to_predict_is_a_loss_of_zero_with_a_gradient_of_zero(empty):
     words, labels = logits(2, 3, 9), logits(2, 1, 4, 6)
     targets = [[PAD] * 3] * 2 if empty != "regions" else [[3, PAD, 4]] * 2
     label_targets = [[-1] * 4] * 2 if empty != "words" else [[-1, 2, -1, 3]] * 2
-    loss, _, logged = VisualTLMCriterion(TASK)(Logits(words, labels), example(targets, label_targets))
+    loss, _, logged = VisualTLMCriterion(TASK, 1.0)(Logits(words, labels), example(targets, label_targets))
     loss.backward()
     assert math.isfinite(loss.item()) and (loss.item() == 0) == (empty == "both")
     assert words.grad.isfinite().all() and labels.grad.isfinite().all()  # both took part: several processes wait
@@ -83,7 +101,7 @@ def test_half_precision_is_summed_in_float32():
 
 def test_text_alone_is_the_loss_of_its_words():
     words = logits(2, 3, 9)
-    loss, _, logged = VisualTLMCriterion(TASK)(Logits(words, None), example([[3, PAD, 4]] * 2))
+    loss, _, logged = VisualTLMCriterion(TASK, 1.0)(Logits(words, None), example([[3, PAD, 4]] * 2))
     alone = torch.nn.functional.cross_entropy(words[:, [0, 2]].flatten(0, 1), torch.tensor([3, 4, 3, 4]))
     torch.testing.assert_close(loss, alone)
     assert not any(name.startswith("region") for name in logged)
@@ -91,10 +109,12 @@ def test_text_alone_is_the_loss_of_its_words():
 
 def test_what_is_logged_is_summed_before_it_is_divided():
     outputs = [
-        {"word_loss": 4 * math.log(2), "words": 4, "word_hits": 1, "region_loss": math.log(2), "regions": 1,
-         "region_hits": 1, "sample_size": 1},
-        {"word_loss": torch.tensor(8 * math.log(2)), "words": 2, "word_hits": torch.tensor(2), "region_loss": 0.0,
-         "regions": 0, "region_hits": 0, "sample_size": 1},
+        {"word_loss": 4 * math.log(2), "word_part": 4 * math.log(2), "words": 4, "word_hits": 1,
+         "region_loss": math.log(2), "region_part": 0.5 * math.log(2), "regions": 1, "region_hits": 1,
+         "sample_size": 1},
+        {"word_loss": torch.tensor(8 * math.log(2)), "word_part": torch.tensor(8 * math.log(2)), "words": 2,
+         "word_hits": torch.tensor(2), "region_loss": 0.0, "region_part": 0.0, "regions": 0, "region_hits": 0,
+         "sample_size": 1},
     ]  # fmt: skip
     summed = {name: sum(output[name] for output in outputs) for name in outputs[0]}
     for logged in (outputs, [summed]):
@@ -107,7 +127,7 @@ def test_what_is_logged_is_summed_before_it_is_divided():
             "word_accuracy": 0.5,
             "region_loss": 1.0,
             "region_accuracy": 1.0,
-            "loss": 3.0,
+            "loss": 2.5,  # regions have half the weight
         }
     with metrics.aggregate(new_root=True) as scores:  # batch after batch, as in validation
         for output in outputs:

@@ -473,7 +473,7 @@ def visual_tlm_criterion(dtype: torch.dtype) -> Run:
     """The loss of words and regions."""
     model = made(build_vtlm(), dtype)
     task = Namespace(source_dictionary=model.encoder.dictionary)
-    return lambda batch: VisualTLMCriterion(task)(model, batch)[0], (stream_batch(),)
+    return lambda batch: VisualTLMCriterion(task, 1.0)(model, batch)[0], (stream_batch(),)
 
 
 @forward
