@@ -14,7 +14,7 @@ small)
         --encoder-ffn-embed-dim 512 --decoder-ffn-embed-dim 512 --encoder-attention-heads 4 --decoder-attention-heads 4)
     # The learning rate falls to 0 in a straight line: 33,564 pairs are 1,051 batches an epoch, 5,199 rows are 185.
     pretraining=(--lr 0.001 --lr-scheduler polynomial_decay --total-num-update $((1051 * PRETRAIN_EPOCHS)) --warmup-updates 600 --batch-size 32
-        --dropout 0.1 --mask-prob 0.4)
+        --dropout 0.1 --mask-prob 0.4 --region-loss-weight 0.1)
     people_decay=(--total-num-update $((163 * PRETRAIN_EPOCHS))) # of the rows by people alone
     finetuning=(--lr 0.0008 --lr-scheduler polynomial_decay --total-num-update $((185 * EPOCHS)) --warmup-updates 400 --max-tokens 512 --dropout 0.3)
     scratch=(--lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 400 --max-tokens 1024 --dropout 0.3)
