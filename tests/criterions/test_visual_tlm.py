@@ -73,8 +73,9 @@ def test_weight_of_the_regions_multiplies_their_mean_alone():
         assert found[weight][1]["region_loss"] == found[0.0][1]["region_loss"]
     of_words, of_both = found[0.0][0], found[1.0][0]
     torch.testing.assert_close(found[0.1][0], of_words + 0.1 * (of_both - of_words))
-    with pytest.raises(InputError, match=r"--region-loss-weight should be at least 0, but is -0\.5"):
-        VisualTLMCriterion(TASK, -0.5)
+    for weight in (-0.5, math.inf, math.nan):
+        with pytest.raises(InputError, match=f"--region-loss-weight should be a number of at least 0, but is {weight}"):
+            VisualTLMCriterion(TASK, weight)
 
 
 @pytest.mark.parametrize("empty", ["words", "regions", "both"])

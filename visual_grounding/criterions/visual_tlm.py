@@ -53,13 +53,13 @@ class VisualTLMCriterion(FairseqCriterion):
     are logged in bits, as fairseq logs them; `ppl` is the perplexity of the masked words.
 
     Raises:
-        InputError: a negative weight.
+        InputError: a weight that is negative, infinite or NaN.
     """
 
     def __init__(self, task: Any, region_loss_weight: float) -> None:
         super().__init__(task)
-        if not region_loss_weight >= 0:
-            raise InputError(f"--region-loss-weight should be at least 0, but is {region_loss_weight}.")
+        if not 0 <= region_loss_weight < math.inf:
+            raise InputError(f"--region-loss-weight should be a number of at least 0, but is {region_loss_weight}.")
         self.weights = {"word": 1.0, "region": region_loss_weight}
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:

@@ -16,7 +16,7 @@ from ..storage.lines import read_lines
 NO_WORD = -1  # of a token that belongs to no word, such as the end of a sentence
 UNKNOWN_PIECE = "<unk>"
 _NONE = {"", "-", "-1"}
-_LONGEST = 10  # digits of a word's number; Python refuses to read thousands
+_MOST_DIGITS = 9  # of a word's number; Python refuses to read thousands
 _SPACE = "\x1f"  # what can't be in a word
 _MARKS = re.compile(r"^\u2581|^##(?=.)|@@$")
 
@@ -32,7 +32,7 @@ def read_positions(path: str | Path) -> list[frozenset[int]]:
         said = line.replace(",", " ").split()
         if " ".join(said) in _NONE:
             said = []
-        if not all(word.isascii() and word.isdigit() and len(word) < _LONGEST for word in said):
+        if not all(word.isascii() and word.isdigit() and len(word) <= _MOST_DIGITS for word in said):
             raise InputError(
                 f"{path}:{number} should be numbers of words, counted from 0, with spaces between them, or -1 for "
                 f"none, but is {line[:80]!r}.",
