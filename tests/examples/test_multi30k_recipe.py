@@ -52,3 +52,13 @@ def test_one_of_several_that_fails_stops_the_recipe(recipe):
     ended = recipe("later run good true\nlater run bad false\nfinish\necho went on")
     assert ended.returncode == 1 and "went on" not in ended.stdout
     assert "Not all of it was done; given again, the same command goes on." in ended.stderr
+
+
+def test_every_round_of_lanes_is_waited_for(recipe, tmp_path):
+    lines = "slow() { sleep 0.5; run $1 true; }\nfor round in 1 2; do later slow a$round; later slow b$round; finish; ls $OUT/done; done"
+    ended = recipe(lines)
+    assert ended.returncode == 0 and ended.stdout.split() == ["a1", "b1", "a1", "a2", "b1", "b2"], ended.stderr
+    halfway = "broken() { run first true; run second false; run third true; }\nlater broken\nfinish"
+    ended = recipe(halfway)
+    assert ended.returncode == 1 and (tmp_path / "out/done/first").exists()
+    assert not (tmp_path / "out/done/third").exists()
