@@ -55,7 +55,8 @@ def test_one_of_several_that_fails_stops_the_recipe(recipe):
 
 
 def test_every_round_of_lanes_is_waited_for(recipe, tmp_path):
-    lines = "slow() { sleep 0.5; run $1 true; }\nfor round in 1 2; do later slow a$round; later slow b$round; finish; ls $OUT/done; done"
+    both = "later slow a$round; later slow b$round; finish; ls $OUT/done"
+    lines = f"slow() {{ sleep 0.5; run $1 true; }}\nfor round in 1 2; do {both}; done"
     ended = recipe(lines)
     assert ended.returncode == 0 and ended.stdout.split() == ["a1", "b1", "a1", "a2", "b1", "b2"], ended.stderr
     halfway = "broken() { run first true; run second false; run third true; }\nlater broken\nfinish"
