@@ -64,16 +64,16 @@ run() {
 
 # A lane that succeeds says so in a file: in hours the system gives its number to another process, and bash then no
 # longer knows how it ended.
-started=0 succeeded=$(mktemp)
+lanes=0 succeeded=$(mktemp)
 trap 'rm -f "$succeeded"' EXIT
 later() {
     while [ "$(jobs -rp | wc -l)" -ge "$JOBS" ]; do sleep 1; done
-    started=$((started + 1))
+    lanes=$((lanes + 1))
     { "$@"; echo yes >>"$succeeded"; } &
 }
 finish() {
     wait
-    if [ "$(wc -l <"$succeeded")" != $started ]; then
+    if [ "$(wc -l <"$succeeded")" != $lanes ]; then
         echo "Not all of it was done; given again, the same command goes on." >&2
         exit 1
     fi
