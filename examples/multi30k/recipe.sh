@@ -73,7 +73,7 @@ later() {
 }
 finish() {
     wait
-    if [ "$(wc -l <"$succeeded")" != $lanes ]; then
+    if [ "$(wc -l <"$succeeded")" -ne "$lanes" ]; then
         echo "Not all of it was done; given again, the same command goes on." >&2
         exit 1
     fi
