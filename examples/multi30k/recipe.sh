@@ -172,4 +172,4 @@ score_kind() { # SEED KIND MODEL TWIN OTHER…
         done
     done
 }
-trained_on() { [[ $1 = plain || $2 != synthetic-* ]]; } # KIND NAME: machine translations are of whole captions
+trained_on() { true; } # KIND NAME: a recipe that doesn't train every row on both kinds says so in its own

@@ -12,6 +12,8 @@ visual_of() { # KIND NAME ORDER
     printf '%s\n' --image-features "$OUT/regions" --image-ids "$OUT/ids/$1" --image-order "$3"
 }
 
+trained_on() { [[ $1 = masked || ! $2 =~ ^(no-loss|fixed-last|learned-all|end-to-end) ]]; } # KIND NAME
+
 others=()
 if [ -n "$FULL" ]; then
     others=(bert-enc-1 learned-last-1 no-loss-2 fixed-last-2 learned-all-2 end-to-end text-only visual-aware)

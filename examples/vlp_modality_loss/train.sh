@@ -49,9 +49,10 @@ steps_1_to_4() { # SEED: BERT, then captions with their photos, then the rows' o
         --finetune-from-model "$OUT/seed$1/pretrained/captions/checkpoint_best.pt"
 }
 ours() { # SEED KIND: the loss with a weight that is learned for each token, in the last layer, is the paper's best
+    # Its ablations are of masked sources, where images count.
     local start=(--visual-pretrained "$OUT/seed$1/pretrained/sources/checkpoint_best.pt") visual
     two_stages "$1" "$2" learned-last "${modality[@]}"
-    if [ -n "$FULL" ]; then
+    if [ -n "$FULL" ] && [ "$2" = masked ]; then
         two_stages "$1" "$2" no-loss "${without[@]}"
         two_stages "$1" "$2" fixed-last "${modality[@]}" --modality-weight 0.4
         two_stages "$1" "$2" learned-all "${modality[@]}" --modality-layers all

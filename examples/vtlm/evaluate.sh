@@ -11,6 +11,8 @@ visual_of() { # KIND NAME ORDER
     fi
 }
 
+trained_on() { [[ $1 = plain || $2 != synthetic-* ]]; } # KIND NAME: machine translations are of whole captions
+
 others=()
 if [ -n "$FULL" ]; then
     others=(tlm-mmt vtlm-nmt vtlm-mmt-random unmasked-mmt people-mmt grid-mmt scratch-nmt scratch-mmt synthetic-nmt synthetic-mmt)
