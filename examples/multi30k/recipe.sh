@@ -94,10 +94,13 @@ read_data() { # MASK: OUT/raw, sentences with the mask in place of nouns; OUT/re
     run data python examples/multi30k/with_photos.py --data "$DATA" --language "$TARGET_LANG" --mask "$1" \
         ${LIMIT:+--limit "$LIMIT"} --out "$OUT/raw"
     step "regions: what a detector found with a score of at least 0.3"
-    run regions visual-grounding import --arrays "$DATA/flickr8k/regions/features.npy" --keys "$OUT/raw/photos.keys" \
+    import_regions regions 0.3
+}
+import_regions() { # STORE SCORE: OUT/STORE, what the detector found with at least this score
+    run "$1" visual-grounding import --arrays "$DATA/flickr8k/regions/features.npy" --keys "$OUT/raw/photos.keys" \
         --boxes "$DATA/flickr8k/regions/boxes.npy" --labels "$DATA/flickr8k/regions/labels.npy" \
         --scores "$DATA/flickr8k/regions/scores.npy" --label-names "$DATA/flickr8k/regions/label_names.txt" \
-        --min-score 0.3 --made-by "DEIMv2-Femto, COCO" --out "$OUT/regions"
+        --min-score "$2" --made-by "DEIMv2-Femto, COCO" --out "$OUT/$1"
 }
 
 pair() { # KEYS TEXT IDS: the photo of each row, OUT/ids/IDS; KEYS is one of OUT/raw

@@ -5,17 +5,26 @@ source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 
 visual_of() { # KIND NAME ORDER
     local store=regions
-    if [[ $2 == grid* ]]; then store=cells; fi
+    case $2 in
+    grid*) store=cells ;;
+    all-regions*) store=all-regions ;;
+    esac
     if [[ $2 == *mmt* ]]; then
         printf '%s\n' --image-features "$OUT/$store" --image-ids "$OUT/ids/$1" --image-order "$3"
     fi
 }
 
-trained_on() { [[ $1 = plain || $2 != synthetic-* ]]; } # KIND NAME: machine translations are of whole captions
+trained_on() { # KIND NAME
+    case $2 in
+    synthetic*) [ "$1" = plain ] ;; # the captions that a machine translated are whole
+    all-regions* | wide* | long*) [ "$1" = masked ] ;;
+    esac
+}
 
 others=()
 if [ -n "$FULL" ]; then
-    others=(tlm-mmt vtlm-nmt vtlm-mmt-random unmasked-mmt people-mmt grid-mmt scratch-nmt scratch-mmt synthetic-nmt synthetic-mmt)
+    others=(tlm-mmt vtlm-nmt vtlm-mmt-random unmasked-mmt people-mmt grid-mmt scratch-nmt scratch-mmt synthetic-nmt synthetic-mmt
+        all-regions-mmt wide-mmt wide-nmt long-mmt long-nmt)
 fi
 evaluate_seeds vtlm-mmt tlm-nmt "${others[@]}"
 
@@ -36,6 +45,12 @@ probes_of() { # SEED
 }
 
 if [ -n "$FULL" ]; then
+    step "other settings against a twin of the same: OUT/seedS/scores"
+    for seed in $(seq "$SEEDS"); do
+        for name in tlm-mmt vtlm-nmt unmasked-mmt grid-mmt all-regions-mmt; do later score "$seed" masked valid $name tlm-nmt; done
+        for name in wide long scratch; do later score "$seed" masked valid $name-mmt $name-nmt; done
+    done
+    finish
     step "probes: OUT/seedS/probes"
     for seed in $(seq "$SEEDS"); do later probes_of "$seed"; done
     finish

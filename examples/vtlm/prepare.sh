@@ -76,4 +76,6 @@ if [ -n "$FULL" ]; then
     run cells visual-grounding extract --images "$OUT/photos" --backbone multi30k.mobilenet:mobilenet \
         --weights "$DATA/flickr8k/weights/mobilenet_v1_0.25_224.safetensors" --region-source grid --grid 4 \
         --image-size 128 --device "$DEVICE" --out "$OUT/cells"
+    step "all regions of the detector, however unsure it is"
+    import_regions all-regions 0
 fi

@@ -28,10 +28,10 @@ translator() { # SEED DATA KIND NAME FLAGS…: trained on DATA to translate KIND
         "$@" "${visual[@]}"
 }
 
-finetune() { # SEED PRETRAINED NAME FLAGS…: on masked and on whole sources; with their images where it's MMT
+finetune() { # SEED PRETRAINED NAME FLAGS…: on masked and on whole sources (KINDS); with their images where it's MMT
     local seed=$1 from=$OUT/seed$1/pretrained/$2/checkpoint_best.pt name=$3 kind
     shift 3
-    for kind in masked plain; do
+    for kind in ${KINDS:-masked plain}; do
         translator "$seed" $kind $kind "$name" "${finetuning[@]}" --max-epoch "$EPOCHS" --visual-pretrained "$from" "$@"
     done
 }
@@ -62,6 +62,27 @@ grid() { # cells of a grid with a classifier's labels, in place of a detector's 
     pretrain "$1" grid three-way $(images three-way cells)
     STORE=cells finetune "$1" grid grid-mmt
 }
+# What holds the gain back? Masked sources alone.
+all_regions() { # also those that the detector is unsure of
+    pretrain "$1" all-regions three-way $(images three-way all-regions)
+    STORE=all-regions KINDS=masked finetune "$1" all-regions all-regions-mmt
+}
+wide_tlm() { # models that are half as wide again
+    pretrain "$1" wide-tlm three-way "${wide[@]}"
+    KINDS=masked finetune "$1" wide-tlm wide-nmt "${wide[@]}"
+}
+wide_vtlm() {
+    pretrain "$1" wide-vtlm three-way $(images three-way) "${wide[@]}"
+    KINDS=masked finetune "$1" wide-vtlm wide-mmt "${wide[@]}"
+}
+long_tlm() { # twice as many epochs of pre-training
+    pretrain "$1" long-tlm three-way "${long[@]}"
+    KINDS=masked finetune "$1" long-tlm long-nmt
+}
+long_vtlm() {
+    pretrain "$1" long-vtlm three-way $(images three-way) "${long[@]}"
+    KINDS=masked finetune "$1" long-vtlm long-mmt
+}
 scratch() { # without pre-training: on the rows that people translated, and with the captions that the model did
     local name kind
     for name in nmt mmt; do
@@ -77,7 +98,7 @@ for seed in $(seq "$SEEDS"); do
     later tlm "$seed"
     later vtlm "$seed"
     if [ -n "$FULL" ]; then
-        for lane in unmasked people grid scratch; do later $lane "$seed"; done
+        for lane in unmasked people grid scratch all_regions {wide,long}_{tlm,vtlm}; do later $lane "$seed"; done
     fi
 done
 finish
