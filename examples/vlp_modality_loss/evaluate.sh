@@ -12,12 +12,15 @@ visual_of() { # KIND NAME ORDER
     printf '%s\n' --image-features "$OUT/regions" --image-ids "$OUT/ids/$1" --image-order "$3"
 }
 
+pair_of() { # KIND: the second stage of whole sources is trained with --full alone
+    if [ "$1" = masked ] || [ -n "$FULL" ]; then echo learned-last-2 bert-enc-2; else echo learned-last-1 bert-enc-1; fi
+}
 trained_on() { [[ $1 = masked || ! $2 =~ ^(no-loss|fixed-last|learned-all|end-to-end) ]]; } # KIND NAME
 
 others=()
 if [ -n "$FULL" ]; then
     others=(bert-enc-1 learned-last-1 no-loss-2 fixed-last-2 learned-all-2 end-to-end text-only visual-aware)
 fi
-evaluate_seeds learned-last-2 bert-enc-2 "${others[@]}"
+evaluate_seeds "${others[@]}"
 step "BLEU of the development rows over both stages: OUT/figure3.png"
-python $here/figure3.py --logs "$OUT/logs/seed1" --model learned-last --out "$OUT/figure3.png"
+python $here/figure3.py --logs "$OUT/logs/seed1" --model learned-last --kinds masked ${FULL:+plain} --out "$OUT/figure3.png"

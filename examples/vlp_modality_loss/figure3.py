@@ -34,13 +34,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logs", type=Path, required=True, help="folder with train-KIND-MODEL-STAGE.log")
     parser.add_argument("--model", required=True, help="such as learned-last")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="of what both stages are trained"
+    )
     parser.add_argument("--out", type=Path, required=True, help="a picture")
     args = parser.parse_args()
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     axes = figure.subplots()
-    for number, (kind, said) in enumerate(KINDS.items()):
+    for number, kind in enumerate(args.kinds):
+        said = KINDS[kind]
         first, second = (read_bleu(args.logs / f"train-{kind}-{args.model}-{stage}.log") for stage in (1, 2))
         last = first[-1][0]
         axes.plot(*zip(*first), color=f"C{number}", marker=".", label=f"{said}, stage 1: encoder frozen")
@@ -49,7 +53,7 @@ def main() -> None:
     axes.set(xlabel="epoch", ylabel="BLEU, development rows (greedy)")
     axes.legend()
     figure.savefig(args.out)
-    print(f"{args.out} shows {', '.join(KINDS)}.")
+    print(f"{args.out} shows {', '.join(args.kinds)}.")
 
 
 if __name__ == "__main__":

@@ -16,23 +16,28 @@ pretrain() { # SEED NAME DATA EPOCHS FLAGS…: OUT/seedS/pretrained/NAME
         "${device[@]}" --log-format simple "$@"
 }
 
-translator() { # SEED KIND NAME FLAGS…: OUT/seedS/translators/KIND/NAME; BLEU of the development rows in its log
-    local seed=$1 kind=$2 name=$3
+translator() { # SEED KIND NAME FLAGS…: OUT/seedS/translators/KIND/NAME
+    local seed=$1 kind=$2 name=$3 bleu=()
     shift 3
+    # Fig. 3 is drawn of the development rows' BLEU in the log.
+    if [[ $name = learned-last-* ]]; then
+        bleu=(--eval-bleu --eval-bleu-remove-bpe --eval-bleu-args '{"beam": 1, "max_len_a": 1.2, "max_len_b": 10}')
+    fi
     run "seed$seed/train-$kind-$name" fairseq-train "$OUT/bin/$kind" --user-dir visual_grounding \
         --task grounded_translation --optimizer adam --adam-betas '(0.9, 0.98)' \
         --no-epoch-checkpoints --save-dir "$OUT/seed$seed/translators/$kind/$name" --seed "$seed" \
-        --eval-bleu --eval-bleu-remove-bpe --eval-bleu-args '{"beam": 1, "max_len_a": 1.2, "max_len_b": 10}' \
-        "${device[@]}" --log-format simple "$@"
+        "${bleu[@]}" "${device[@]}" --log-format simple "$@"
 }
 
-# Steps 5 and 6: first with the encoder as it is, then everything, from the best checkpoint of the first.
+# Steps 5 and 6: first with the encoder as it is, then everything, from the best checkpoint of the first. The second
+# takes longer than all the rest: of whole sources, where photos say little, it is left to --full.
 two_stages() { # SEED KIND NAME FLAGS…: what the first stage starts from is in `start`
     local seed=$1 kind=$2 name=$3 visual=()
     shift 3
     if [[ $name != bert-enc* ]]; then mapfile -t visual < <(images "$kind"; tags); fi
     translator "$seed" "$kind" "$name-1" --arch vlp_translation "${decoder[@]}" "$@" \
         "${visual[@]}" --visual-freeze-encoder "${start[@]}" "${stage1[@]}" --max-epoch "$STAGE1_EPOCHS"
+    if [ "$kind" = plain ] && [ -z "$FULL" ]; then return; fi
     translator "$seed" "$kind" "$name-2" --arch vlp_translation "${decoder[@]}" "$@" \
         "${visual[@]}" --finetune-from-model "$OUT/seed$seed/translators/$kind/$name-1/checkpoint_best.pt" \
         "${stage2[@]}" --max-epoch "$STAGE2_EPOCHS"

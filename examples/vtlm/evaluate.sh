@@ -21,12 +21,14 @@ trained_on() { # KIND NAME
     esac
 }
 
+pair_of() { echo vtlm-mmt tlm-nmt; }
+
 others=()
 if [ -n "$FULL" ]; then
     others=(tlm-mmt vtlm-nmt vtlm-mmt-random unmasked-mmt people-mmt grid-mmt scratch-nmt scratch-mmt synthetic-nmt synthetic-mmt
         all-regions-mmt wide-mmt wide-nmt long-mmt long-nmt)
 fi
-evaluate_seeds vtlm-mmt tlm-nmt "${others[@]}"
+evaluate_seeds "${others[@]}"
 
 probes_of() { # SEED
     local checkpoints=$OUT/seed$1/translators/plain
