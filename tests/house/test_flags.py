@@ -79,7 +79,7 @@ def known_flags() -> frozenset[str]:
         *REPOSITORY.glob("benchmarks/*.py"),
         *REPOSITORY.glob("scripts/*"),
     ]:
-        found |= set(re.findall(r'(?:add_argument\("|\[ "\$\{1:-\}" = )(--[a-z-]+)', path.read_text(encoding="utf-8")))
+        found |= set(re.findall(r'(?:add_argument\(\s*"|\[ "\$\{1:-\}" = )(--[a-z-]+)', path.read_text(encoding="utf-8")))
     return frozenset(found.union(*FOREIGN.values()))
 
 
