@@ -79,7 +79,8 @@ def known_flags() -> frozenset[str]:
         *REPOSITORY.glob("benchmarks/*.py"),
         *REPOSITORY.glob("scripts/*"),
     ]:
-        found |= set(re.findall(r'(?:add_argument\(\s*"|\[ "\$\{1:-\}" = )(--[a-z-]+)', path.read_text(encoding="utf-8")))
+        text = path.read_text(encoding="utf-8")
+        found |= set(re.findall(r'(?:add_argument\(\s*"|\[ "\$\{1:-\}" = )(--[a-z-]+)', text))
     return frozenset(found.union(*FOREIGN.values()))
 
 
