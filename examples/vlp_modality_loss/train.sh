@@ -30,7 +30,7 @@ translator() { # SEED KIND NAME FLAGS…: OUT/seedS/translators/KIND/NAME
 }
 
 # Steps 5 and 6: first with the encoder as it is, then everything, from the best checkpoint of the first. The second
-# takes longer than all the rest: of whole sources, where photos say little, it is left to --full.
+# takes twice as long as the first: of whole sources, where photos say little, it is left to --full.
 two_stages() { # SEED KIND NAME FLAGS…: what the first stage starts from is in `start`
     local seed=$1 kind=$2 name=$3 visual=()
     shift 3

@@ -1,5 +1,6 @@
 """What the shell recipes are made of: a step is done once, wholly or not at all."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from tests.conftest import REPOSITORY
 def recipe(tmp_path: Path):
     """Runs lines of bash behind recipe.sh, in a folder of their own."""
 
-    def run(lines: str) -> subprocess.CompletedProcess[str]:
+    def run(lines: str, **variables: str) -> subprocess.CompletedProcess[str]:
         script = f"set -euo pipefail\nOUT={tmp_path}/out\nsource {REPOSITORY}/examples/multi30k/recipe.sh\n{lines}"
-        return subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
+        return subprocess.run(
+            ["bash", "-c", script], cwd=tmp_path, env={**os.environ, **variables}, capture_output=True, text=True
+        )
 
     return run
 
@@ -63,3 +66,10 @@ def test_every_round_of_lanes_is_waited_for(recipe, tmp_path):
     ended = recipe(halfway)
     assert ended.returncode == 1 and (tmp_path / "out/done/first").exists()
     assert not (tmp_path / "out/done/third").exists()
+
+
+def test_temporary_files_go_with_the_recipe_and_a_preload_of_the_user_stays(recipe):
+    ended = recipe('test -d "$temporary"; echo "$temporary"')
+    assert ended.returncode == 0 and not Path(ended.stdout.strip()).exists()
+    kept = recipe('echo "${LD_PRELOAD:-none}"', LD_PRELOAD="libm.so.6")
+    assert kept.stdout.strip() == "libm.so.6"
