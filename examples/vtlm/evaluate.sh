@@ -17,7 +17,7 @@ visual_of() { # KIND NAME ORDER
 trained_on() { # KIND NAME
     case $2 in
     synthetic*) [ "$1" = plain ] ;; # the captions that a machine translated are whole
-    all-regions* | wide* | long*) [ "$1" = masked ] ;;
+    all-regions* | narrow* | short*) [ "$1" = masked ] ;;
     esac
 }
 
@@ -26,7 +26,7 @@ pair_of() { echo vtlm-mmt tlm-nmt; }
 others=()
 if [ -n "$FULL" ]; then
     others=(tlm-mmt vtlm-nmt vtlm-mmt-random unmasked-mmt people-mmt grid-mmt scratch-nmt scratch-mmt synthetic-nmt synthetic-mmt
-        all-regions-mmt wide-mmt wide-nmt long-mmt long-nmt)
+        all-regions-mmt narrow-mmt narrow-nmt short-mmt short-nmt)
 fi
 evaluate_seeds "${others[@]}"
 
@@ -50,7 +50,7 @@ if [ -n "$FULL" ]; then
     step "other settings against a twin of the same: OUT/seedS/scores"
     for seed in $(seq "$SEEDS"); do
         for name in tlm-mmt vtlm-nmt unmasked-mmt grid-mmt all-regions-mmt; do later score "$seed" masked valid $name tlm-nmt; done
-        for name in wide long scratch; do later score "$seed" masked valid $name-mmt $name-nmt; done
+        for name in narrow short scratch; do later score "$seed" masked valid $name-mmt $name-nmt; done
     done
     finish
     step "probes: OUT/seedS/probes"

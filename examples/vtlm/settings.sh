@@ -16,21 +16,21 @@ small)
     pretraining=(--lr 0.001 --lr-scheduler polynomial_decay --total-num-update $((1051 * PRETRAIN_EPOCHS)) --warmup-updates 600 --batch-size 32
         --dropout 0.1 --mask-prob 0.4 --region-loss-weight 0.1)
     people_decay=(--total-num-update $((163 * PRETRAIN_EPOCHS))) # of the rows by people alone
-    # Later flags win: half as wide again, and pre-trained twice as long.
-    wide=(--encoder-embed-dim 192 --decoder-embed-dim 192 --encoder-ffn-embed-dim 768 --decoder-ffn-embed-dim 768)
-    long=(--max-epoch $((2 * PRETRAIN_EPOCHS)) --total-num-update $((2 * 1051 * PRETRAIN_EPOCHS)))
+    # Later flags win: half as wide, and pre-trained half as long.
+    narrow=(--encoder-embed-dim 64 --decoder-embed-dim 64 --encoder-ffn-embed-dim 256 --decoder-ffn-embed-dim 256)
+    short=(--max-epoch $(((PRETRAIN_EPOCHS + 1) / 2)) --total-num-update $((1051 * PRETRAIN_EPOCHS / 2)))
     finetuning=(--lr 0.0008 --lr-scheduler polynomial_decay --total-num-update $((185 * EPOCHS)) --warmup-updates 400 --max-tokens 512 --dropout 0.3)
     scratch=(--lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 400 --max-tokens 1024 --dropout 0.3)
     ;;
 paper)
     sizes=() people_decay=()
-    wide=(--encoder-embed-dim 768 --decoder-embed-dim 768 --encoder-ffn-embed-dim 3072 --decoder-ffn-embed-dim 3072)
+    narrow=(--encoder-embed-dim 256 --decoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --decoder-ffn-embed-dim 1024)
     pretraining=(--lr 0.0001 --lr-scheduler fixed --batch-size 64 --dropout 0.1 --clip-norm 5)
     finetuning=(--lr 0.00001 --lr-scheduler fixed --batch-size 64 --dropout 0.2)
     scratch=(--lr 0.0001 --lr-scheduler inverse_sqrt --warmup-updates 4000 --warmup-init-lr 1e-07 --batch-size 64 --dropout 0.4
         --adam-betas '(0.9, 0.98)')
     PRETRAIN_EPOCHS=${PRETRAIN_EPOCHS:-2800} EPOCHS=${EPOCHS:-100} SYNTHETIC_EPOCHS=${SYNTHETIC_EPOCHS:-100} # 1.5 million updates of these rows
-    long=(--max-epoch $((2 * PRETRAIN_EPOCHS)))
+    short=(--max-epoch $(((PRETRAIN_EPOCHS + 1) / 2)))
     translator=(--encoder-layers 6 --decoder-layers 6 --encoder-embed-dim 512 --encoder-ffn-embed-dim 2048
         --encoder-attention-heads 8 --decoder-attention-heads 8 --dropout 0.1 --lr 0.0007 --warmup-updates 8000 --max-tokens 16384)
     TEXT_EPOCHS=${TEXT_EPOCHS:-100} MERGES=${MERGES:-50000}

@@ -67,21 +67,21 @@ all_regions() { # also those that the detector is unsure of
     pretrain "$1" all-regions three-way $(images three-way all-regions)
     STORE=all-regions KINDS=masked finetune "$1" all-regions all-regions-mmt
 }
-wide_tlm() { # models that are half as wide again
-    pretrain "$1" wide-tlm three-way "${wide[@]}"
-    KINDS=masked finetune "$1" wide-tlm wide-nmt "${wide[@]}"
+narrow_tlm() { # models that are half as wide
+    pretrain "$1" narrow-tlm three-way "${narrow[@]}"
+    KINDS=masked finetune "$1" narrow-tlm narrow-nmt "${narrow[@]}"
 }
-wide_vtlm() {
-    pretrain "$1" wide-vtlm three-way $(images three-way) "${wide[@]}"
-    KINDS=masked finetune "$1" wide-vtlm wide-mmt "${wide[@]}"
+narrow_vtlm() {
+    pretrain "$1" narrow-vtlm three-way $(images three-way) "${narrow[@]}"
+    KINDS=masked finetune "$1" narrow-vtlm narrow-mmt "${narrow[@]}"
 }
-long_tlm() { # twice as many epochs of pre-training
-    pretrain "$1" long-tlm three-way "${long[@]}"
-    KINDS=masked finetune "$1" long-tlm long-nmt
+short_tlm() { # half as many epochs of pre-training
+    pretrain "$1" short-tlm three-way "${short[@]}"
+    KINDS=masked finetune "$1" short-tlm short-nmt
 }
-long_vtlm() {
-    pretrain "$1" long-vtlm three-way $(images three-way) "${long[@]}"
-    KINDS=masked finetune "$1" long-vtlm long-mmt
+short_vtlm() {
+    pretrain "$1" short-vtlm three-way $(images three-way) "${short[@]}"
+    KINDS=masked finetune "$1" short-vtlm short-mmt
 }
 scratch() { # without pre-training: on the rows that people translated, and with the captions that the model did
     local name kind
@@ -98,7 +98,7 @@ for seed in $(seq "$SEEDS"); do
     later tlm "$seed"
     later vtlm "$seed"
     if [ -n "$FULL" ]; then
-        for lane in unmasked people grid scratch all_regions {wide,long}_{tlm,vtlm}; do later $lane "$seed"; done
+        for lane in unmasked people grid scratch all_regions {narrow,short}_{tlm,vtlm}; do later $lane "$seed"; done
     fi
 done
 finish
