@@ -35,7 +35,7 @@ def test_read_meta_returns_what_was_written(tmp_path: Path) -> None:
         ("{", r"should be the JSON description of an index, but is broken"),
         ("[]", r"should be the JSON description of an index, but is broken"),
         ('{"format": "index"}', r"is broken: KeyError\('version'\)"),
-        ('{"format": "vokens", "version": 1}', r"should hold an index, but .*meta\.json says that it is a vokens"),
+        ('{"format": "vokens", "version": 1}', r"should hold an index, but .*meta\.json says that it is vokens"),
         ('{"format": "index", "version": 2}', r"has format version 2, but this package reads version 1"),
     ],
 )

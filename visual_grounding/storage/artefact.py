@@ -56,12 +56,13 @@ def sync_folder(folder: Path) -> None:
 
 def _named(format: str) -> str:
     """An artefact's kind as a person calls it."""
-    names = {"feature-store": "a feature store", "image-ids": "image ids", "index": "an index", "pieces": "pieces"}
+    names = {"feature-store": "a feature store", "image-ids": "image ids", "index": "an index"}
+    names |= {"pieces": "pieces", "vokens": "vokens"}
     return names.get(format, f"a {format}")
 
 
 def _remedy(format: str, folder: Path) -> str:
-    verbs = {"feature-store": "extract", "image-ids": "retrieve", "index": "index"}
+    verbs = {"feature-store": "extract", "image-ids": "retrieve", "index": "index", "vokens": "vokenize"}
     return f"Make it with: visual-grounding {verbs[format]} … --out {folder}" if format in verbs else "Make it again."
 
 
