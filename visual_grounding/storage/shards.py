@@ -5,6 +5,8 @@ its own offset; beside them it remembers the plan (every choice and input that d
 A rerun with the same plan does only what is missing, so its result is the same byte by byte. Publishing renames
 `files/` to `OUT`: under its own name an artefact is always whole.
 
+Where the number of rows isn't known beforehand, shards are files of their own, joined at the end: `growing.py`.
+
 One process writes an output, or all ranks of one job (`torchrun`): each takes every world-th shard, the first publishes
 when all are done, and the bytes are the same. `writers.py` keeps everyone else away.
 """
@@ -43,7 +45,7 @@ class ShardedArtefact:
         format: what kind it is; goes into `meta.json`.
         plan: JSON-ready choices and input hashes that decide the bytes. The same plan continues or confirms an
             existing output, another plan is refused (unless no shard was finished: then there is nothing to lose).
-        rows: length of the first axis of every array.
+        rows: length of the first axis of every array; None where that isn't known (`GrowingArtefact`).
         shard_size: rows per shard.
         arrays: name -> (shape of one row, dtype).
         rank: this process; None for what torchrun says.
@@ -60,7 +62,7 @@ class ShardedArtefact:
         out: str | Path,
         format: str,
         plan: dict[str, Any],
-        rows: int,
+        rows: int | None,
         shard_size: int,
         arrays: dict[str, tuple[tuple[int, ...], str]],
         rank: Rank | None = None,
@@ -69,7 +71,8 @@ class ShardedArtefact:
         self.out, self.partial = self._unfinished.out, self._unfinished.folder
         self.files, self.progress = self._unfinished.files, self._unfinished.progress
         self.format = format
-        self.plan = json.loads(json.dumps({**plan, "rows": rows, "shard_size": shard_size}))
+        sizes = {} if rows is None else {"rows": rows, "shard_size": shard_size}
+        self.plan = json.loads(json.dumps({**plan, **sizes}))
         self.rows = rows
         self.shard_size = shard_size
         self._rows = {name: (tuple(map(int, shape)), np.dtype(dtype)) for name, (shape, dtype) in arrays.items()}
@@ -95,8 +98,7 @@ class ShardedArtefact:
         if not self.out.exists():
             return False
         self._refuse_other_plan(finished_plan(self.out, self.format), self.out)
-        for name, (shape, dtype) in self._rows.items():
-            open_array(self.out / f"{name}.npy", (self.rows, *shape), dtype.name)
+        self._check_arrays()
         remove_abandoned(self.partial)
         if self._rank.leads:
             print(
@@ -105,6 +107,11 @@ class ShardedArtefact:
                 file=sys.stderr,
             )
         return True
+
+    def _check_arrays(self) -> None:
+        """Refuse a finished artefact whose arrays aren't what they should be."""
+        for name, (shape, dtype) in self._rows.items():
+            open_array(self.out / f"{name}.npy", (self.rows, *shape), dtype.name)
 
     def _refuse_other_plan(self, previous: dict[str, Any], place: Path) -> None:
         refuse_other_plan(previous, {"format": self.format, **self.plan}, place)
@@ -119,17 +126,20 @@ class ShardedArtefact:
             self._refuse_other_plan(previous, self.partial)
         if previous != {"format": self.format, **self.plan}:
             return False
-        whole = all(self._is_laid_out(name) for name in self._rows)
+        whole = self._is_whole(done)
         if done and not whole:
             raise InputError(f"{self.files} doesn't hold what was written there before. Delete {self.partial}.")
         return whole
 
-    def _is_laid_out(self, name: str) -> bool:
-        path = self.files / f"{name}.npy"
-        return path.is_file() and path.stat().st_size == array_bytes(*self._array(name))
+    def _is_whole(self, done: set[int]) -> bool:
+        """Whether everything is there that holds the shards which are done."""
+        paths = {name: self.files / f"{name}.npy" for name in self._rows}
+        return all(
+            path.is_file() and path.stat().st_size == array_bytes(*self._array(name)) for name, path in paths.items()
+        )
 
     def _start(self) -> None:
-        for folder in (self.progress, self.files):
+        for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
         try:
@@ -154,11 +164,16 @@ class ShardedArtefact:
     def _array(self, name: str) -> tuple[tuple[int, ...], np.dtype]:
         """Shape and dtype of a whole array."""
         shape, dtype = self._rows[name]
-        return (self.rows, *shape), dtype
+        return (self.rows or 0, *shape), dtype
+
+    @property
+    def _folders(self) -> tuple[Path, ...]:
+        """What is cleared before the first shard."""
+        return self.progress, self.files
 
     def shards(self) -> Iterator[Shard]:
         """All shards, in order."""
-        return shards_of(self.rows, self.shard_size)
+        return shards_of(self.rows or 0, self.shard_size)
 
     def own(self) -> Iterator[Shard]:
         """The shards of this rank, in order."""
@@ -192,9 +207,12 @@ class ShardedArtefact:
                     os.fdatasync(file.fileno())
             except OSError as error:
                 raise self._unwritable(path, error) from error
-        marker = self._unfinished.marker(shard.number)
+        self._mark_done(shard.number, notes or {})
+
+    def _mark_done(self, shard: int, notes: dict[str, Any]) -> None:
+        marker = self._unfinished.marker(shard)
         try:
-            write_json(marker, notes or {})
+            write_json(marker, notes)
         except OSError as error:
             raise self._unwritable(marker, error) from error
 

@@ -1,6 +1,7 @@
 """What lies in an output that isn't finished, `OUT.partial/`: the one place that knows.
 
 files/                what will be published: every array in its full size from the start, filled shard by shard
+shards/               where the number of rows isn't known beforehand: each shard's files, 000007.name, joined in files/
 progress/plan.json    the plan: every choice and input that decides the bytes
 progress/000007.json  shard 7 is done; in it, what was noted with the shard
 locks/                who writes (`writers.py`)
@@ -32,13 +33,14 @@ class Unfinished:
     Attributes:
         out: the same, by its name.
         folder: OUT.partial.
-        files, progress, plan_file: in it, as above.
+        files, shards, progress, plan_file: in it, as above.
     """
 
     def __init__(self, out: str | Path) -> None:
         self.out = Path(out) if Path(out).name not in ("", "..") else Path(out).resolve()
         self.folder = self.out.with_name(self.out.name + PARTIAL)
         self.files = self.folder / "files"
+        self.shards = self.folder / "shards"
         self.progress = self.folder / "progress"
         self.plan_file = self.progress / "plan.json"
 
@@ -83,7 +85,8 @@ class Unfinished:
 
     def claimed(self) -> int:
         """Bytes that it took from the disk already, as far as they will be published."""
-        sizes = [path.stat() for path in self.files.rglob("*") if path.is_file()]
+        found = (path for folder in (self.files, self.shards) for path in folder.rglob("*"))
+        sizes = [path.stat() for path in found if path.is_file()]
         return sum(min(size.st_blocks * 512, size.st_size) for size in sizes)
 
 
