@@ -1,9 +1,14 @@
 """Text files: a byte order mark, and the place of a byte that isn't UTF-8."""
 
+import gzip
+import io
+import sys
+
+import pyarrow
 import pytest
 
 from visual_grounding.errors import InputError
-from visual_grounding.storage.lines import read_lines
+from visual_grounding.storage.lines import iterate_lines, read_lines
 
 
 def test_read_lines_leaves_a_byte_order_mark_out(tmp_path):
@@ -17,3 +22,31 @@ def test_read_lines_counts_lines_and_columns_from_1(tmp_path):
     path.write_bytes(b"one\nB\xe4r\n")
     with pytest.raises(InputError, match="line 2 has byte 0xe4 at column 2"):
         read_lines(path)
+
+
+LINES = ["one", "", "Bär"]
+BYTES = "one\r\n\nBär".encode()
+
+
+def zstd(content):
+    return pyarrow.compress(content, codec="zstd", asbytes=True)
+
+
+@pytest.mark.parametrize(("ending", "packed"), [(".gz", gzip.compress), (".zst", zstd)])
+def test_read_lines_unpacks_what_is_compressed(tmp_path, ending, packed):
+    path = tmp_path / f"text{ending}"
+    path.write_bytes(packed(BYTES))
+    assert read_lines(path) == LINES
+    path.write_bytes(packed(BYTES[:7]) + packed(BYTES[7:]))  # two files in one, as `cat` makes them
+    assert read_lines(path) == LINES
+    path.write_bytes(packed(BYTES * 1000)[:-9])
+    with pytest.raises(InputError, match=rf"text{ending} can't be read: \w+"):
+        read_lines(path)
+    path.write_bytes(BYTES)
+    with pytest.raises(InputError, match=rf"text{ending} can't be read: (Not a gzipped file|ZSTD decompress failed)"):
+        read_lines(path)
+
+
+def test_iterate_lines_reads_standard_input(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(BYTES)))
+    assert list(iterate_lines("-")) == LINES

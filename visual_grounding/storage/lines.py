@@ -1,24 +1,32 @@
-"""Read text files line by line, and say where they are broken."""
+"""Read text files line by line, and say where they are broken; compressed ones and standard input, too."""
 
 import codecs
+import gzip
 import hashlib
+import io
+import sys
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import InputError
+
+STANDARD_INPUT = Path("-")
 
 
 def iterate_lines(path: str | Path) -> Iterator[str]:
     """Lines of a UTF-8 text file, one by one, without their line ends. Only a line feed ends a line; empty lines count.
 
-    A byte order mark at the start, as Windows writes it, isn't part of the first line.
+    A byte order mark at the start, as Windows writes it, isn't part of the first line. Names that end in .gz or .zst
+    are decompressed, and `-` is standard input.
 
     Raises:
         InputError: the file is missing, unreadable, or not UTF-8.
     """
     path = Path(path)
     try:
-        with open(path, "rb") as file:
+        with _opened(path) as file:
             for number, line in enumerate(file, 1):
                 if number == 1:
                     line = line.removeprefix(codecs.BOM_UTF8)
@@ -30,8 +38,24 @@ def iterate_lines(path: str | Path) -> Iterator[str]:
                         f"{error.start + 1}. Convert it, e.g.: iconv -f LATIN1 -t UTF-8 {path}"
                     ) from error
                 yield decoded
-    except OSError as error:
-        raise InputError(f"{path} can't be read: {error.strerror or error}.") from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{path} can't be read: {reason.rstrip('.')}.") from error
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Iterator[bytes]]:
+    """Lines of a file, as bytes."""
+    if path == STANDARD_INPUT:
+        yield sys.stdin.buffer
+        return
+    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+        if path.suffix != ".zst":
+            yield file
+            return
+        import pyarrow
+
+        yield io.BufferedReader(pyarrow.CompressedInputStream(file, "zstd"))
 
 
 def read_lines(path: str | Path) -> list[str]:
