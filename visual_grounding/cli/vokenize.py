@@ -24,11 +24,12 @@ _NEEDED = {  # flags of each method that others don't read
     "term-frequency": ("tokenizer", "image_features", "captions"),
     "random": ("tokenizer", "image_features"),
 }
-_OWN = {  # with what they are when nobody gives them
-    "matching": {"batch_tokens": None, "precision": None, "scores": False, "device": None},
-    "sentence": {"batch_tokens": None, "precision": None, "scores": False, "device": None},
-    "term-frequency": {"temperature": None, "seed": None},
-    "random": {"seed": None},
+_OF_MATCHER = ("batch_tokens", "precision", "scores", "device")
+_OWN = {
+    "matching": _OF_MATCHER,
+    "sentence": _OF_MATCHER,
+    "term-frequency": ("temperature", "seed"),
+    "random": ("seed",),
 }
 
 
@@ -146,11 +147,11 @@ def _open(args: argparse.Namespace) -> tuple[Any, Any, int]:
     chosen = (args.candidates, args.candidate_seed, args.candidate_list)
     if args.method in ("matching", "sentence"):
         return _open_matcher(args, chosen)
+    import numpy as np
+
     from ..features.store import FeatureStore
     from ..text.captions import read_captions
     from ..vokenization.baselines import TEMPERATURE, RandomVokenizer, TermFrequencyVokenizer
-
-    import numpy as np
 
     store = FeatureStore(args.image_features)
     candidates = choose_candidates(store, np.ones(len(store), bool), *chosen)
@@ -177,7 +178,7 @@ def _open_matcher(args: argparse.Namespace, chosen: tuple[Any, ...]) -> tuple[An
     retriever = Retriever.load(args.retriever, str(device))
     if not isinstance(retriever, TokenMatcherRetriever):
         raise InputError(
-            f"--method {args.method} needs a retriever of kind token_matcher, trained with --arch token_image_matching, "
+            f"--method {args.method} needs a retriever that --arch token_image_matching trained, token_matcher, "
             f"but {args.retriever} is of kind {retriever.kind}."
         )
     index = Index(args.index)

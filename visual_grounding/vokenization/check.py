@@ -29,7 +29,7 @@ def check_vokens(folder: Path, text: Sequence[Path]) -> str:
     """
     vokens = Vokens(folder)
     vokens.check_range()
-    keys = sum(1 for _ in vokens.keys())
+    keys = len(list(vokens.keys()))
     bridge = vokens.bridge()
     if read_lines(folder / DICTIONARY) != bridge.dictionary_lines():
         raise InputError(

@@ -240,8 +240,8 @@ def _check_same_text(artefact: GrowingArtefact, shard: Shard, line: int) -> None
     noted = artefact.done_with(shard.number)
     if noted is not None and noted.get("sha256") != shard.sha256:
         raise InputError(
-            f"{artefact.partial} was begun with another text: from line {line} on it differs. Give the same text again, "
-            "choose another folder, or delete that one.",
+            f"{artefact.partial} was begun with another text: from line {line} on it differs. Give the same text "
+            "again, choose another folder, or delete that one.",
             "out",
         )
 
