@@ -122,13 +122,13 @@ def vokenize(
             "several ranks should each read the whole text, but standard input goes to one of them. Give a file.",
             "text",
         )
+    reader = TextReader(text, shard_lines)
     plan = _plan(vokenizer, cutter, keep_scores, shard_lines)
     arrays: dict[str, tuple[tuple[int, ...], str]] = {"vokens": ((), "int32"), "lengths": ((), "int64")}
     if keep_scores:
         arrays["scores"] = ((), "float16")
     published = [name for name in arrays if name != "lengths"]
     artefact = GrowingArtefact(out, VOKENS, plan, arrays, [TOKENS], published)
-    reader = TextReader(text, shard_lines)
     if artefact.finished:
         return _of_this_text(Vokens(out), reader)
     count = 0
