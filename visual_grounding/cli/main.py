@@ -21,6 +21,7 @@ VERBS = {
     "export": "retriever checkpoint -> retriever folder that loads without fairseq",
     "index": "feature store -> embeddings in a retriever's space",
     "retrieve": "sentences -> image ids",
+    "revokenize": "vokens of one tokenizer's pieces -> those of another's",
     "average": "several checkpoints -> one with their mean weights",
     "evaluate": "translations -> BLEU, chrF, METEOR, significance",
     "evaluate contrastive": "scores of correct and incorrect translations -> which a model prefers (CoMMuTE)",
@@ -37,7 +38,7 @@ VERBS = {
 }
 MODULES = {"import": "import_"}  # where the name of the verb can't be the name of its file
 CHOOSING = ("retrieve",)  # their flags depend on a choice among them
-CONTINUING = ("extract", "import", "index", "retrieve")  # what they finished stays when they are stopped
+CONTINUING = ("extract", "import", "index", "retrieve", "revokenize")  # what they finished stays when they are stopped
 INTERRUPTED = 130  # what shells give for Ctrl-C
 
 

@@ -5,9 +5,10 @@ rename. A text of any length is cut into shards while it is read; memory holds o
 and a run that is killed meanwhile joins them again: for that long they need their place on the disk twice.
 """
 
+import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ class GrowingArtefact(ShardedArtefact):
         self,
         number: int,
         arrays: Mapping[str, np.ndarray],
-        texts: Mapping[str, Iterable[str]],
+        texts: Mapping[str, bytes | Iterable[str]],
         notes: dict[str, Any] | None = None,
     ) -> None:
         """Write the files of one shard, then mark it done. `notes` (JSON-ready) come back from `notes()`.
@@ -113,7 +114,7 @@ class GrowingArtefact(ShardedArtefact):
         Args:
             number: counted from 0.
             arrays: one for each of the artefact's; each may have a length of its own.
-            texts: lines without their ends.
+            texts: lines without their ends, or all of them as they will stand in the file.
 
         Raises:
             ValueError: an array's rows haven't their shape.
@@ -128,7 +129,9 @@ class GrowingArtefact(ShardedArtefact):
             sizes[f"{name}.npy"] = self._write_file(path, iter((array_header(block.shape, dtype), block.tobytes())))
         for name in self._texts:
             path = self._file(number, name)
-            sizes[name] = self._write_file(path, (f"{line}\n".encode() for line in texts[name]))
+            text = texts[name]
+            content = iter((text,)) if isinstance(text, bytes) else (f"{line}\n".encode() for line in text)
+            sizes[name] = self._write_file(path, content)
         self._mark_done(number, {**(notes or {}), _BYTES: sizes})
 
     def end(self, count: int) -> None:
@@ -197,29 +200,48 @@ class GrowingArtefact(ShardedArtefact):
         if found != shape[0]:
             raise ValueError(f"{name} should have {shape[0]} rows, but its parts have {found}")
 
-    def join_text(self, name: str) -> None:
-        """Join a text file of all shards in the rank that publishes.
+    def join_text(self, name: str) -> str:
+        """Join a text file of all shards in the rank that publishes, and say its sha256; empty in others.
+
+        Raises:
+            InputError: it can't be written.
+        """
+        if not self._rank.leads:
+            return ""
+        digest = hashlib.sha256()
+
+        def content() -> Iterator[bytes]:
+            for shard in self.shards():
+                with open(self._file(shard.number, name), "rb") as file:
+                    while part := file.read(_COPIED):
+                        digest.update(part)
+                        yield part
+
+        self._write_file(self.files / name, content())
+        return digest.hexdigest()
+
+    def add_folder(self, name: str, write: Callable[[Path], object]) -> None:
+        """Add a folder of files in the rank that publishes.
+
+        Args:
+            write: writes them into the empty folder that it is given.
 
         Raises:
             InputError: it can't be written.
         """
         if not self._rank.leads:
             return
-
-        def content() -> Iterator[bytes]:
-            for shard in self.shards():
-                with open(self._file(shard.number, name), "rb") as file:
-                    while part := file.read(_COPIED):
-                        yield part
-
-        self._write_file(self.files / name, content())
-
-    def add_folder(self, name: str) -> Path:
-        """An empty folder beside the arrays, for files that the rank that publishes writes into it."""
         path = self.files / name
-        shutil.rmtree(path, ignore_errors=True)
-        path.mkdir()
-        return path
+        try:
+            shutil.rmtree(path, ignore_errors=True)
+            path.mkdir()
+            write(path)
+            for each in path.iterdir():
+                with open(each, "rb") as file:
+                    os.fsync(file.fileno())
+            sync_folder(path)
+        except OSError as error:
+            raise self._unwritable(path, error) from error
 
     def _write_file(self, path: Path, parts: Iterator[bytes]) -> int:
         """Write and flush a file; returns its size."""
