@@ -21,6 +21,7 @@ VERBS = {
     "export": "retriever checkpoint -> retriever folder that loads without fairseq",
     "index": "feature store -> embeddings in a retriever's space",
     "retrieve": "sentences -> image ids",
+    "vokenize": "text -> an image for every token",
     "revokenize": "vokens of one tokenizer's pieces -> those of another's",
     "average": "several checkpoints -> one with their mean weights",
     "evaluate": "translations -> BLEU, chrF, METEOR, significance",
@@ -38,7 +39,7 @@ VERBS = {
 }
 MODULES = {"import": "import_"}  # where the name of the verb can't be the name of its file
 CHOOSING = ("retrieve",)  # their flags depend on a choice among them
-CONTINUING = ("extract", "import", "index", "retrieve", "revokenize")  # what they finished stays when they are stopped
+CONTINUING = ("extract", "import", "index", "retrieve", "vokenize", "revokenize")  # what they finished stays
 INTERRUPTED = 130  # what shells give for Ctrl-C
 
 

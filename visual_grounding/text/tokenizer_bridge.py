@@ -176,6 +176,39 @@ class TokenizerBridge:
         texts = [composed(text) for text in texts]
         return spans_of_encodings(texts, self.encodings_of(texts)).by_text()
 
+    def cut(self, texts: Sequence[str], where: Sequence[bool]) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
+        """`numbers_of` for much text, and where pieces end: faster, and without a Python object for each piece.
+
+        Args:
+            texts: in NFC (`composed`).
+            where: whether it is asked where a text's pieces end.
+
+        Returns:
+            fairseq's numbers of each text's pieces; the character after each piece's last, never falling, or None.
+
+        Shapes:
+            returns: lists of (pieces,) int32;  (pieces,) int64
+
+        Raises:
+            InputError: the tokenizer fails on a text.
+        """
+        found = self.encodings_of(texts)
+        numbers = [self._fairseq_numbers[np.array(each.ids, dtype=np.int64)] for each in found]
+        ends = [
+            np.maximum.accumulate(np.array([end for _, end in each.offsets], dtype=np.int64)) if asked else None
+            for each, asked in zip(found, where)
+        ]
+        return numbers, ends
+
+    @cached_property
+    def _fairseq_numbers(self) -> np.ndarray:
+        """fairseq's number of each of the tokenizer's: (its numbers,) int32."""
+        table = np.full(max(self._number_of_id) + 1, UNKNOWN, dtype=np.int32)
+        for number, place in self._number_of_id.items():
+            if number >= 0:
+                table[number] = place
+        return table
+
     def text_of(self, line: str) -> str:
         """The text of a line of pieces, as the tokenizer itself decodes it; words that are no pieces stay as they are.
 
@@ -202,7 +235,7 @@ class TokenizerBridge:
             InputError: the tokenizer fails on a text.
         """
         backend = self.tokenizer.backend_tokenizer
-        backend.no_truncation()  # a tokenizer.json may ask for it
+        backend.no_truncation()  # of the last call to the tokenizer, or of its tokenizer.json
         backend.no_padding()
         backend.encode_special_tokens = self.tokenizer.split_special_tokens
         with self._failing_on(texts):

@@ -1,0 +1,306 @@
+"""Any text is vokenized whole, in order, shard by shard; killed or given to several ranks, it is the same."""
+
+import hashlib
+import io
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from faults.steps import killed_at_each_step
+from small_tokenizers import make_tokenizer
+
+from visual_grounding.errors import InputError
+from visual_grounding.storage import growing, shards
+from visual_grounding.storage.lines import sha256_of_lines
+from visual_grounding.vokenization import stream
+from visual_grounding.vokenization.candidates import Candidates
+from visual_grounding.vokenization.check import check_vokens
+from visual_grounding.vokenization.cutting import Cutter
+from visual_grounding.vokenization.estimate import estimate
+from visual_grounding.vokenization.stream import TextReader, vokenize
+from visual_grounding.vokenization.vokenizer import Labels, Vokenizer
+
+LINES = ["A dog runs. It sits!", "", "Two birds  sit on the roof", "the ball's red", "runs", "", "birdsong"]
+
+
+class Remainders(Vokenizer):
+    """A piece's voken is the remainder of its number."""
+
+    method = "remainders"
+
+    def __init__(self, size: int = 7) -> None:
+        self.candidates = Candidates(np.arange(size), [f"{number}.jpg" for number in range(size)])
+        self.plan = {"size": size}
+        self.signed = {"size": size}
+
+    def label_pieces(self, text, shard):
+        return Labels((text.numbers % len(self.candidates.keys)).astype(np.int32), text.numbers / 100)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return make_tokenizer(tmp_path_factory.mktemp("tokenizer"), "wordpiece")
+
+
+@pytest.fixture(scope="module")
+def cutter(tokenizer):
+    return Cutter(str(tokenizer))
+
+
+@pytest.fixture
+def text(tmp_path):
+    return write(tmp_path / "text", LINES)
+
+
+def write(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("shard_lines", [1, 3, 8192])
+def test_vokens_stand_beside_their_pieces(tmp_path, cutter, text, shard_lines):
+    found = vokenize(Remainders(), cutter, [text], tmp_path / "out", keep_scores=True, shard_lines=shard_lines)
+    numbers = cutter.bridge.numbers_of(LINES)
+    assert found.lines == len(LINES) and found.text_sha256 == sha256_of_lines(LINES)
+    assert [found.of_line(line).tolist() for line in range(found.lines)] == [[n % 7 for n in each] for each in numbers]
+    assert list(found.token_lines()) == [cutter.bridge.line_of(each) for each in numbers]
+    assert found.tokens_sha256 == sha256_of_lines(list(found.token_lines()))
+    np.testing.assert_allclose(found.scores, np.concatenate(numbers) / 100, rtol=1e-3)
+    assert found.counts == {"empty": 2, "sentences": 6, "windowed": 0, "unknown": found.counts["unknown"]}
+    assert (
+        list(found.keys()) == [f"{number}.jpg" for number in range(7)] and found.bridge().sha256 == cutter.bridge.sha256
+    )
+    assert "method:remainders|size:7|vokens:7" in found.signature and not (tmp_path / "out.partial").exists()
+    assert "7 lines, " in check_vokens(tmp_path / "out", [text])
+
+
+def test_shards_are_cut_by_lines_and_by_letters(tmp_path, monkeypatch):
+    monkeypatch.setattr(stream, "SHARD_LETTERS", 10)
+    path = write(tmp_path / "text", ["a" * 4, "b" * 5, "c" * 30, "", "d", "e", "f"])
+    reader = TextReader([path, path], shard_lines=3)
+    sizes = [[len(line) for line in shard.lines] for shard in reader.shards()]
+    assert sizes == [[4, 5, 30], [0, 1, 1], [1, 4, 5], [30], [0, 1, 1], [1]]
+    assert (reader.lines, reader.letters) == (14, 84)
+    assert reader.sha256 == hashlib.sha256(path.read_bytes() * 2).hexdigest()
+
+
+def test_text_of_several_files_and_of_standard_input_is_one_text(tmp_path, cutter, text, monkeypatch):
+    parts = [write(tmp_path / "a", LINES[:3]), write(tmp_path / "b", LINES[3:])]
+    expected = content_of(vokenize(Remainders(), cutter, [text], tmp_path / "one", shard_lines=2).folder)
+    assert content_of(vokenize(Remainders(), cutter, parts, tmp_path / "two", shard_lines=2).folder) == expected
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.read_bytes())))
+    assert content_of(vokenize(Remainders(), cutter, [Path("-")], tmp_path / "in", shard_lines=2).folder) == expected
+
+
+def test_vokenize_continues_to_the_same_bytes_when_killed_at_any_step(tmp_path, cutter, text):
+    expected = content_of(vokenize(Remainders(), cutter, [text], tmp_path / "whole", shard_lines=3).folder)
+    out = [tmp_path / "out1"]
+
+    def run() -> None:
+        vokenize(Remainders(), cutter, [text], out[-1], shard_lines=3)
+
+    steps = [(growing, "array_header"), (shards, "write_json"), (Path, "rename"), (shards.shutil, "rmtree")]
+    killed = 0
+    for killed in killed_at_each_step(run, *steps):
+        run()
+        assert content_of(out[-1]) == expected
+        out.append(tmp_path / f"out{killed + 1}")
+    assert killed > 15
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")  # the child cuts by a thread of its own
+def test_vokenize_by_two_ranks_is_the_same(tmp_path, cutter, text, monkeypatch):
+    expected = content_of(vokenize(Remainders(), cutter, [text], tmp_path / "one", shard_lines=2).folder)
+    pid = os.fork()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", str(int(pid == 0)))
+    if pid == 0:
+        code = 1
+        try:
+            vokenize(Remainders(), cutter, [text], tmp_path / "two", shard_lines=2)
+            code = 0
+        finally:
+            os._exit(code)
+    vokenize(Remainders(), cutter, [text], tmp_path / "two", shard_lines=2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert content_of(tmp_path / "two") == expected
+
+
+def test_vokenize_says_when_it_is_done_already(tmp_path, cutter, text, capsys):
+    vokenize(Remainders(), cutter, [text], tmp_path / "out")
+    before = content_of(tmp_path / "out")
+    vokenize(Remainders(), cutter, [text], tmp_path / "out")
+    assert "is there already" in capsys.readouterr().err and content_of(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("lines", [[*LINES, "more"], LINES[:-1], ["other", *LINES[1:]]])
+def test_finished_vokens_of_another_text_are_refused(tmp_path, cutter, text, lines):
+    vokenize(Remainders(), cutter, [text], tmp_path / "out")
+    other = write(tmp_path / "other", lines)
+    with pytest.raises(InputError, match=rf"vokens of another text: of 7 lines .* where this one has {len(lines)}"):
+        vokenize(Remainders(), cutter, [other], tmp_path / "out")
+    with pytest.raises(InputError, match=r"another one|another text"):
+        check_vokens(tmp_path / "out", [other])
+
+
+def interrupt(tmp_path, cutter, text):
+    class Failing(Remainders):
+        def label_pieces(self, text, shard):
+            if shard == 2:
+                raise RuntimeError("a worker's own error")
+            return super().label_pieces(text, shard)
+
+    with pytest.raises(RuntimeError, match="a worker's own error"):
+        vokenize(Failing(), cutter, [text], tmp_path / "out", shard_lines=2)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["other", *LINES[1:]], "begun with another text: from line 1 on it differs"),
+        ([*LINES[:3], "other", *LINES[4:]], "from line 3 on it differs"),
+        (LINES[:2], "begun with a longer text: it has 2 parts, this one only 1"),
+    ],
+)
+def test_unfinished_vokens_of_another_text_are_refused(tmp_path, cutter, text, lines, message):
+    interrupt(tmp_path, cutter, text)
+    with pytest.raises(InputError, match=message):
+        vokenize(Remainders(), cutter, [write(tmp_path / "other", lines)], tmp_path / "out", shard_lines=2)
+
+
+@pytest.mark.parametrize("changed", [{"size": 8}, {"shard_lines": 3}, {"keep_scores": True}, {"language": "de"}])
+def test_unfinished_vokens_of_other_choices_are_refused(tmp_path, cutter, tokenizer, text, changed):
+    interrupt(tmp_path, cutter, text)
+    options = {
+        "shard_lines": 2,
+        **{name: value for name, value in changed.items() if name in ("shard_lines", "keep_scores")},
+    }
+    other = Cutter(str(tokenizer), changed.get("language", "en"))
+    with pytest.raises(InputError, match="was made with other choices"):
+        vokenize(Remainders(changed.get("size", 7)), other, [text], tmp_path / "out", **options)
+
+
+def test_what_is_done_is_not_done_again(tmp_path, cutter, text, monkeypatch):
+    interrupt(tmp_path, cutter, text)
+    cut = []
+    monkeypatch.setattr(stream, "_cut", lambda lines: cut.append(lines) or cutter.cut(lines))
+    vokenize(Remainders(), cutter, [text], tmp_path / "out", shard_lines=2)
+    assert cut == [LINES[4:6], LINES[6:]]
+
+
+def test_a_failing_cutter_ends_the_run_with_its_error(tmp_path, cutter, text, monkeypatch):
+    def fail(lines):
+        raise InputError("tokenizer 'x' can't cut 'A dog'")
+
+    monkeypatch.setattr(stream, "_cut", fail)
+    with pytest.raises(InputError, match="can't cut 'A dog'"):
+        vokenize(Remainders(), cutter, [text], tmp_path / "out")
+
+
+def test_a_failing_disk_ends_the_run_with_its_error(tmp_path, cutter, text, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(growing, "sync_folder", full)
+    with pytest.raises(InputError, match=r"can't be written: No space left on device\. What is done stays; rerun"):
+        vokenize(Remainders(), cutter, [text], tmp_path / "out", shard_lines=2)
+
+
+@pytest.mark.slow
+def test_processes_that_cut_give_the_same_and_a_killed_one_ends_the_run(tmp_path, cutter, text):
+    expected = content_of(vokenize(Remainders(), cutter, [text], tmp_path / "one", shard_lines=2).folder)
+    several = vokenize(Remainders(), cutter, [text], tmp_path / "two", shard_lines=2, workers=2)
+    assert content_of(several.folder) == expected
+
+    class Killing(Remainders):
+        def label_pieces(self, text, shard):
+            if shard == 1:
+                for process in stream_pool[0]._processes.values():
+                    process.kill()
+            return super().label_pieces(text, shard)
+
+    stream_pool = []
+    executor = stream._executor
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream, "_executor", lambda *args: stream_pool.append(executor(*args)) or stream_pool[0])
+        many = write(tmp_path / "many", LINES * 50)
+        with pytest.raises(InputError, match="a process that cuts text into pieces was killed"):
+            vokenize(Killing(), cutter, [many], tmp_path / "three", shard_lines=2, workers=1)
+    assert len(stream_pool) == 1
+
+
+def test_standard_input_is_refused_for_several_ranks(tmp_path, cutter, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(InputError, match="standard input goes to one of them"):
+        vokenize(Remainders(), cutter, [Path("-")], tmp_path / "out")
+
+
+def test_scores_that_a_method_has_not_are_refused(tmp_path, cutter, text):
+    class Unscored(Remainders):
+        scored = False
+
+    with pytest.raises(InputError, match="method remainders has no scores"):
+        vokenize(Unscored(), cutter, [text], tmp_path / "out", keep_scores=True)
+
+
+def test_an_empty_text_has_no_vokens(tmp_path, cutter):
+    found = vokenize(Remainders(), cutter, [write(tmp_path / "empty", [])], tmp_path / "out")
+    assert (found.lines, found.tokens, found.offsets.tolist()) == (0, 0, [0])
+    found = vokenize(Remainders(), cutter, [write(tmp_path / "blank", ["", " "])], tmp_path / "blanks")
+    assert (found.lines, found.tokens, found.offsets.tolist()) == (2, 0, [0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("tokens.txt", lambda content: content.replace(b"dog", b"ball"), "should have the pieces of 'A dog runs"),
+        ("tokens.txt", lambda content: content + b"dog\n", "goes on|of this text of 7 lines"),
+        ("dict.txt", lambda content: content.replace(b"dog 1\n", b""), "should be the dictionary of"),
+        ("keys.txt", lambda content: content.replace(b"3.jpg", b"9.jpg"), "was changed after its artefact was made"),
+        ("vokens.npy", lambda content: content[:-4] + b"\x63\0\0\0", "but has 99 at"),
+    ],
+)
+def test_check_finds_what_was_changed(tmp_path, cutter, text, name, change, message):
+    path = vokenize(Remainders(), cutter, [text], tmp_path / "out").folder / name
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(InputError, match=message):
+        check_vokens(tmp_path / "out", [text])
+
+
+def test_dry_run_tells_time_and_size(tmp_path, cutter, text):
+    ticks = iter([10.0, 12.0])
+    found = estimate(Remainders(), cutter, [text], tmp_path / "out", False, 2, clock=lambda: next(ticks))
+    whole = vokenize(Remainders(), cutter, [text], tmp_path / "out", shard_lines=2)
+    assert (found.lines, found.letters, found.pieces) == (7, sum(map(len, LINES)), whole.tokens)
+    assert (found.seconds, found.rate) == (2.0, whole.tokens / 2)  # all of it is the sample
+    size = sum((whole.folder / name).stat().st_size for name in ("vokens.npy", "offsets.npy", "tokens.txt", "dict.txt"))
+    assert abs(found.size - size - (whole.folder / "keys.txt").stat().st_size) < 300
+    assert "7 lines" in found.describe() and "Nothing was written" in found.describe()
+
+
+def test_dry_run_knows_what_is_done(tmp_path, cutter, text):
+    interrupt(tmp_path, cutter, text)
+    found = estimate(Remainders(), cutter, [text], tmp_path / "out", False, 2)
+    assert found.done == 0.5 and "continue after 50%" in found.describe()
+
+
+def test_dry_run_refuses_what_it_cannot_read(tmp_path, cutter):
+    with pytest.raises(InputError, match="standard input can be read only once"):
+        estimate(Remainders(), cutter, [Path("-")], tmp_path / "out", False, 2)
+    with pytest.raises(InputError, match="should hold text, but is empty"):
+        estimate(Remainders(), cutter, [write(tmp_path / "empty", [""])], tmp_path / "out", False, 2)
+
+
+def test_threads_leave_nothing_behind(tmp_path, cutter, text):
+    import threading
+
+    before = threading.active_count()
+    interrupt(tmp_path, cutter, text)
+    assert threading.active_count() == before

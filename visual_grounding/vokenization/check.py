@@ -1,0 +1,75 @@
+"""`vokenize --check`: whether a finished output is what it says, piece by piece, and of this text."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from itertools import islice, zip_longest
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import InputError
+from ..shares import percent
+from ..storage.lines import read_lines
+from ..text.tokenizer_bridge import TokenizerBridge, composed
+from ..text.words import DICTIONARY
+from .stream import TextReader
+from .vokens import NO_VOKEN, Vokens
+
+_LINES = 1000  # at a time
+
+
+def check_vokens(folder: Path, text: Sequence[Path]) -> str:
+    """Cut a text again, and compare it with an artefact; look at every voken. Constant memory.
+
+    Returns:
+        what was found, in a line.
+
+    Raises:
+        InputError: the first thing that isn't as it should be.
+    """
+    vokens = Vokens(folder)
+    vokens.check_range()
+    keys = len(list(vokens.keys()))
+    bridge = vokens.bridge()
+    if read_lines(folder / DICTIONARY) != bridge.dictionary_lines():
+        raise InputError(
+            f"{folder / DICTIONARY} should be the dictionary of {folder / 'tokenizer'}, but isn't. Delete {folder}, "
+            "and make it again with: visual-grounding vokenize"
+        )
+    reader = TextReader(text)
+    lines = (line for shard in reader.shards() for line in shard.lines)
+    digest = _compare(vokens, bridge, lines)
+    if reader.sha256 != vokens.text_sha256:
+        raise InputError(
+            f"{folder} was made of another text: its sha256 is {vokens.text_sha256[:8]}…, but that of "
+            f"{', '.join(map(str, text))} is {reader.sha256[:8]}…, although its pieces are the same."
+        )
+    if digest != vokens.tokens_sha256:
+        raise InputError(f"{folder / 'tokens.txt'} was changed: its sha256 isn't the one in its meta.json.")
+    nothing = sum(
+        int((vokens.vokens[at : at + 2**22] == NO_VOKEN).sum()) for at in range(0, max(vokens.tokens, 1), 2**22)
+    )
+    none = f", {percent(nothing / vokens.tokens)} of them without a voken" if nothing else ""
+    return f"{vokens.lines} lines, {vokens.tokens} pieces{none}, {keys} candidates, all as the text and tokenizer say."
+
+
+def _compare(vokens: Vokens, bridge: TokenizerBridge, lines: Iterator[str]) -> str:
+    """Compare the pieces of each line; the sha256 of what stands in tokens.txt."""
+    written = vokens.token_lines()
+    found, number = hashlib.sha256(), 0
+    while block := list(islice(lines, _LINES)):
+        cut, _ = bridge.cut([composed(line) for line in block], [False] * len(block))
+        for text, numbers, line in zip_longest(block, cut, islice(written, len(block))):
+            number += 1
+            if line is None or line != bridge.line_of(np.asarray(numbers).tolist()):
+                held = "no line" if line is None else repr(line[:60])
+                raise InputError(
+                    f"{vokens.folder / 'tokens.txt'} should have the pieces of {text[:60]!r} in line {number}, but has "
+                    f"{held}: it is of another text, or was changed."
+                )
+            found.update(f"{line}\n".encode())
+    if next(written, None) is not None:
+        raise InputError(
+            f"{vokens.folder} should be of this text of {number} lines, but has {vokens.lines}: it is of another one."
+        )
+    return found.hexdigest()

@@ -1,0 +1,301 @@
+"""`vokenize`: text of any length to vokens, shard by shard, in memory for a few of them.
+
+A shard is so many lines, or so many letters, whatever comes first. While one is labelled, the next ones are read and
+cut: in a thread on a CPU, whose cores are busy anyway, in processes beside a GPU, which would wait for one thread. What
+cuts and fails ends the run with its error. A rerun reads the text again, and does the shards that aren't there.
+"""
+
+import hashlib
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import InputError, check_at_least_one
+from ..progress import progress_bar
+from ..storage.growing import GrowingArtefact
+from ..storage.lines import STANDARD_INPUT, iterate_lines
+from ..storage.ranks import this_rank
+from ..storage.signature import signature
+from ..text.tokenizer_bridge import TokenizerBridge
+from ..text.words import DICTIONARY
+from .cutting import Cutter, CutText
+from .vokenizer import Labels, Vokenizer
+from .vokens import KEYS, TOKENIZER, TOKENS, VOKENS, Vokens
+
+SHARD_LINES = 8192
+SHARD_LETTERS = 2**20  # one line may have more
+_COUNTS = ("empty", "sentences", "windowed", "unknown")
+
+
+class Shard(NamedTuple):
+    """Lines between two save points."""
+
+    number: int
+    lines: list[str]
+    sha256: str
+
+
+class TextReader:
+    """Lines of several files, one after the other, cut into shards; read once.
+
+    Args:
+        paths: UTF-8, also .gz and .zst; `-` is standard input.
+        shard_lines: lines of a shard, at most.
+
+    Attributes:
+        lines: read so far.
+        letters: likewise.
+    """
+
+    def __init__(self, paths: Sequence[Path], shard_lines: int = SHARD_LINES) -> None:
+        check_at_least_one(shard_lines=shard_lines)
+        self.paths = list(paths)
+        self.shard_lines = shard_lines
+        self.lines = self.letters = 0
+        self._digest = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        """Of the lines read so far, as `sha256_of_lines`."""
+        return self._digest.hexdigest()
+
+    def shards(self) -> Iterator[Shard]:
+        """All shards, in order.
+
+        Raises:
+            InputError: as `iterate_lines`.
+        """
+        lines: list[str] = []
+        number = letters = 0
+        for path in self.paths:
+            for line in iterate_lines(path):
+                lines.append(line)
+                letters += len(line)
+                if len(lines) == self.shard_lines or letters >= SHARD_LETTERS:
+                    yield self._shard(number, lines)
+                    lines, letters, number = [], 0, number + 1
+        if lines:
+            yield self._shard(number, lines)
+
+    def _shard(self, number: int, lines: list[str]) -> Shard:
+        content = "".join(f"{line}\n" for line in lines).encode()
+        self._digest.update(content)
+        self.lines += len(lines)
+        self.letters += sum(map(len, lines))
+        return Shard(number, lines, hashlib.sha256(content).hexdigest())
+
+
+def vokenize(
+    vokenizer: Vokenizer,
+    cutter: Cutter,
+    text: Sequence[Path],
+    out: Path,
+    keep_scores: bool = False,
+    shard_lines: int = SHARD_LINES,
+    workers: int = 0,
+) -> Vokens:
+    """Give every piece of a text a voken; continues where it was interrupted.
+
+    Args:
+        vokenizer: what gives them.
+        cutter: what cuts the text into pieces.
+        text: files; `-` is standard input, for one process alone.
+        out: the artefact to make.
+        keep_scores: write `scores.npy`, too.
+        shard_lines: lines between two save points, at most.
+        workers: processes that cut; 0 for a thread of this one.
+
+    Raises:
+        InputError: the text can't be read, is another than that of an earlier run, or `out` holds something else; or
+            a worker died.
+    """
+    if keep_scores and not vokenizer.scored:
+        raise InputError(f"method {vokenizer.method} has no scores that could be kept.", "scores")
+    if STANDARD_INPUT in text and this_rank().world > 1:
+        raise InputError(
+            "several ranks should each read the whole text, but standard input goes to one of them. Give a file.",
+            "text",
+        )
+    plan = _plan(vokenizer, cutter, keep_scores, shard_lines)
+    arrays: dict[str, tuple[tuple[int, ...], str]] = {"vokens": ((), "int32"), "lengths": ((), "int64")}
+    if keep_scores:
+        arrays["scores"] = ((), "float16")
+    published = [name for name in arrays if name != "lengths"]
+    artefact = GrowingArtefact(out, VOKENS, plan, arrays, [TOKENS], published)
+    reader = TextReader(text, shard_lines)
+    if artefact.finished:
+        return _of_this_text(Vokens(out), reader)
+    count = 0
+    with progress_bar(None, 0, "lines", shown=this_rank().leads) as bar, ThreadPoolExecutor(1) as writer:
+        written: Future[None] | None = None  # of the shard before; it goes to disk while the next one is labelled
+        for shard, cut in _cut_ahead(reader, cutter, artefact, workers):
+            count = shard.number + 1
+            if cut is not None:
+                labels = vokenizer.label_pieces(cut, shard.number)
+                if written is not None:
+                    written.result()
+                written = writer.submit(_write, artefact, shard, cut, labels, keep_scores)
+            bar.update(len(shard.lines))
+        if written is not None:
+            written.result()
+    artefact.end(count)
+    _publish(artefact, vokenizer, cutter.bridge, reader, keep_scores)
+    return Vokens(out)
+
+
+def _plan(vokenizer: Vokenizer, cutter: Cutter, keep_scores: bool, shard_lines: int) -> dict[str, Any]:
+    """Whatever decides the bytes, but the text: each shard remembers its own."""
+    return {
+        **vokenizer.plan,
+        "method": vokenizer.method,
+        "keys_sha256": vokenizer.candidates.sha256,
+        "tokenizer_sha256": cutter.bridge.sha256,
+        "language": cutter.language,
+        "max_pieces": cutter.window,
+        "scores": keep_scores,
+        "shard_lines": shard_lines,
+    }
+
+
+def _of_this_text(vokens: Vokens, reader: TextReader) -> Vokens:
+    """What is finished already, if it is of this text.
+
+    Raises:
+        InputError: it is of another.
+    """
+    for _ in reader.shards():
+        pass
+    if (reader.lines, reader.sha256) != (vokens.lines, vokens.text_sha256):
+        raise InputError(
+            f"{vokens.folder} holds the vokens of another text: of {vokens.lines} lines with sha256 "
+            f"{vokens.text_sha256[:8]}…, where this one has {reader.lines} with {reader.sha256[:8]}…. Choose another "
+            "folder, or delete it.",
+            "out",
+        )
+    return vokens
+
+
+def _cut_ahead(
+    reader: TextReader, cutter: Cutter, artefact: GrowingArtefact, workers: int
+) -> Iterator[tuple[Shard, CutText | None]]:
+    """Each shard of the text, in order, with its pieces where this rank has to label them.
+
+    Raises:
+        InputError: a worker died, or another text was given in an earlier run.
+    """
+    ahead = 2 * workers + 1
+    with _executor(cutter, workers) as pool:
+        waiting: deque[tuple[Shard, Future[CutText] | None]] = deque()
+        try:
+            for shard in reader.shards():
+                _check_same_text(artefact, shard, reader.lines - len(shard.lines) + 1)
+                needed = artefact.lacks(shard.number)
+                waiting.append((shard, pool.submit(_cut, shard.lines) if needed else None))
+                while len(waiting) > ahead:
+                    yield _taken(waiting.popleft())
+            while waiting:
+                yield _taken(waiting.popleft())
+        except BrokenProcessPool as error:
+            raise InputError(
+                "a process that cuts text into pieces was killed, by the system for want of memory maybe. What is done "
+                "stays: run the same command again, with fewer workers.",
+                "workers",
+            ) from error
+        finally:
+            for _, future in waiting:
+                if future is not None:
+                    future.cancel()
+
+
+_cutter: Cutter  # of a process or thread that cuts
+
+
+def _set_cutter(cutter: Cutter) -> None:
+    global _cutter
+    _cutter = cutter
+
+
+def _cut(lines: list[str]) -> CutText:
+    return _cutter.cut(lines)
+
+
+def _executor(cutter: Cutter, workers: int) -> Executor:
+    if workers < 1:
+        return ThreadPoolExecutor(1, initializer=_set_cutter, initargs=(cutter,))
+    # Not forked: a process with CUDA, or with the threads of a tokenizer, can't be.
+    return ProcessPoolExecutor(workers, get_context("spawn"), _set_cutter, (cutter,))
+
+
+def _taken(shard: tuple[Shard, "Future[CutText] | None"]) -> tuple[Shard, CutText | None]:
+    return shard[0], None if shard[1] is None else shard[1].result()
+
+
+def _check_same_text(artefact: GrowingArtefact, shard: Shard, line: int) -> None:
+    noted = artefact.done_with(shard.number)
+    if noted is not None and noted.get("sha256") != shard.sha256:
+        raise InputError(
+            f"{artefact.partial} was begun with another text: from line {line} on it differs. Give the same text "
+            "again, choose another folder, or delete that one.",
+            "out",
+        )
+
+
+def _write(artefact: GrowingArtefact, shard: Shard, cut: CutText, labels: Labels, keep_scores: bool) -> None:
+    arrays = {"vokens": labels.vokens, "lengths": cut.lengths}
+    if keep_scores and labels.scores is not None:
+        arrays["scores"] = labels.scores
+    notes = {"sha256": shard.sha256, "lines": len(shard.lines), "pieces": len(cut), **cut.counts}
+    artefact.add(shard.number, arrays, {TOKENS: cut.tokens}, notes)
+
+
+def _publish(
+    artefact: GrowingArtefact, vokenizer: Vokenizer, bridge: TokenizerBridge, reader: TextReader, keep_scores: bool
+) -> None:
+    notes = artefact.notes(lines=int, pieces=int, sha256=str, **dict.fromkeys(_COUNTS, int))  # waits for other ranks
+    counts = Counter({name: sum(note[name] for note in notes) for name in _COUNTS})
+    lines, pieces = (sum(note[name] for note in notes) for name in ("lines", "pieces"))
+    artefact.join_array("vokens", pieces)
+    if keep_scores:
+        artefact.join_array("scores", pieces)
+    artefact.add_array("offsets", (lines + 1,), "int64", _offsets(artefact.blocks("lengths")))
+    tokens_sha256 = artefact.join_text(TOKENS)
+    artefact.add_lines(DICTIONARY, bridge.dictionary_lines())
+    artefact.add_lines(KEYS, vokenizer.candidates.keys)
+    artefact.add_folder(TOKENIZER, bridge.tokenizer.save_pretrained)
+    candidates = vokenizer.candidates
+    artefact.publish(
+        {
+            "lines": lines,
+            "tokens": pieces,
+            "vokens": len(candidates.keys),
+            "label": vokenizer.label,
+            "text_sha256": reader.sha256,
+            "tokens_sha256": tokens_sha256,
+            "tokenizer_sha256": bridge.sha256,
+            "keys_sha256": candidates.sha256,
+            "counts": counts,
+            "signature": signature(
+                "vokenize",
+                method=vokenizer.method,
+                **vokenizer.signed,
+                vokens=len(candidates.keys),
+                keys=candidates.sha256[:8],
+                tokenizer=bridge.sha256[:8],
+            ),
+        }
+    )
+
+
+def _offsets(lengths: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """Where lines begin, from what they have, block by block."""
+    yield np.zeros(1, np.int64)
+    total = 0
+    for block in lengths:
+        yield total + np.cumsum(block)
+        total += int(block.sum())
