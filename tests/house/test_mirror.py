@@ -77,6 +77,8 @@ ELSEWHERE = {
     "text/captions.py": "faults/test_fuzzed_files.py",
     "text/piece_files.py": "cli/test_prepare.py",
     "text/pieces.py": "text/test_line_index.py",
+    "vokenization/publishing.py": "vokenization/test_revokenization.py",
+    "vokenization/text_shards.py": "vokenization/test_stream.py",
 }
 
 

@@ -95,7 +95,7 @@ def source_of(folder: Path, tokenizer: Path, lines: list[str] = LINES, **options
 
 
 def made_of(source: Vokens, text: Path, tokenizer: Path, out: Path) -> Vokens:
-    return revokenize(Revokenizer(source, str(tokenizer)), text, out)
+    return revokenize(Revokenizer(source, str(tokenizer)), [text], out)
 
 
 def test_vokens_by_hand_with_their_scores(tokenizers, tmp_path):
@@ -153,6 +153,18 @@ def test_compressed_text_is_the_same(tokenizers, tmp_path):
     assert content_of(plain.folder) == content_of(packed.folder)
 
 
+def test_text_may_lie_in_several_files(tokenizers, tmp_path):
+    source, text = source_of(tmp_path, tokenizers["wordpiece"])
+    parts = [tmp_path / "first", tmp_path / "second"]
+    for part, lines in zip(parts, (LINES[:2], LINES[2:])):
+        part.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    whole = made_of(source, text, tokenizers["t5"], tmp_path / "whole")
+    made = revokenize(Revokenizer(source, str(tokenizers["t5"])), parts, tmp_path / "parts")
+    assert content_of(made.folder) == content_of(whole.folder)
+    with pytest.raises(InputError, match=r"second and .*first should be the text .* but has as many lines, 6, and"):
+        revokenize(Revokenizer(source, str(tokenizers["t5"])), parts[::-1], tmp_path / "out")
+
+
 def test_text_without_a_line_makes_vokens_without_any(tokenizers, tmp_path):
     for number, lines in enumerate(([], ["", ""])):
         (tmp_path / str(number)).mkdir()
@@ -180,7 +192,7 @@ def test_killed_at_any_step_it_continues_to_the_same_bytes(tokenizers, tmp_path,
     monkeypatch.setattr(revokenization, "SHARD_LINES", 2)
     source, text = source_of(tmp_path, tokenizers["wordpiece"])
     revokenizer = Revokenizer(source, str(tokenizers["bytes"]))
-    revokenize(revokenizer, text, tmp_path / "whole")
+    revokenize(revokenizer, [text], tmp_path / "whole")
     steps = [
         (growing, "array_header"),
         (shards, "write_json"),
@@ -188,8 +200,8 @@ def test_killed_at_any_step_it_continues_to_the_same_bytes(tokenizers, tmp_path,
         (Path, "rename"),
     ]
     killed, out = 0, [tmp_path / "out1"]
-    for killed in killed_at_each_step(lambda: revokenize(revokenizer, text, out[-1]), *steps):
-        revokenize(revokenizer, text, out[-1])
+    for killed in killed_at_each_step(lambda: revokenize(revokenizer, [text], out[-1]), *steps):
+        revokenize(revokenizer, [text], out[-1])
         assert content_of(out[-1]) == content_of(tmp_path / "whole")
         out.append(tmp_path / f"out{killed + 1}")
     assert killed > 10
@@ -208,11 +220,11 @@ def test_only_what_is_missing_is_done_again(tokenizers, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(revokenization, "_publish", refuse)
         with pytest.raises(KeyboardInterrupt):
-            revokenize(revokenizer, text, tmp_path / "out")
+            revokenize(revokenizer, [text], tmp_path / "out")
     assert cut == [LINES[:2], LINES[2:4], LINES[4:]]
-    revokenize(revokenizer, text, tmp_path / "out")
+    revokenize(revokenizer, [text], tmp_path / "out")
     assert len(cut) == 3
-    revokenize(revokenizer, text, tmp_path / "out")  # finished
+    revokenize(revokenizer, [text], tmp_path / "out")  # finished
     assert len(cut) == 3
 
 
@@ -232,7 +244,7 @@ def test_two_ranks_make_the_same(tokenizers, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("lines", "many"),
     [
-        (["A dog runs", *LINES[1:]], "as many lines, 6"),
+        (["A dog runs", *LINES[1:]], "as many lines, 6,"),
         (LINES[:-1], "5 lines"),
         ([], "0 lines"),
     ],
@@ -240,9 +252,8 @@ def test_two_ranks_make_the_same(tokenizers, tmp_path, monkeypatch):
 def test_another_text_is_refused_before_anything_is_made(tokenizers, tmp_path, lines, many):
     source, text = source_of(tmp_path, tokenizers["wordpiece"])
     text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    message = (
-        rf"the vokens of, 6 lines with sha256 {sha256_of_lines(LINES)}, {many}, and sha256 {sha256_of_lines(lines)}"
-    )
+    digest, other = sha256_of_lines(LINES), sha256_of_lines(lines)
+    message = rf"has the vokens of, 6 lines with sha256 {digest}, but has {many} and sha256 {other}"
     with pytest.raises(InputError, match=message):
         made_of(source, text, tokenizers["bytes"], tmp_path / "out")
     assert sorted(os.listdir(tmp_path)) == ["source", "text"]
@@ -278,12 +289,12 @@ def test_text_that_shrinks_while_it_is_read_is_refused(tokenizers, tmp_path, mon
     source, text = source_of(tmp_path, tokenizers["wordpiece"])
     checked = revokenization.check_text
 
-    def check_then_cut(source: Vokens, text: Path) -> None:
-        checked(source, text)
+    def check_then_cut(source: Vokens, texts: list[Path]) -> None:
+        checked(source, texts)
         text.write_text("A dog runs.\n\n")
 
     monkeypatch.setattr(revokenization, "check_text", check_then_cut)
-    with pytest.raises(InputError, match="was changed while it was read: it had 6 lines, and now 2"):
+    with pytest.raises(InputError, match="changed while it was read: it had 6 lines, and now 2"):
         made_of(source, text, tokenizers["bytes"], tmp_path / "out")
 
 

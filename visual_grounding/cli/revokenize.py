@@ -16,7 +16,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     parser.add_argument("--vokens", type=Path, required=True, metavar="DIR", help="vokens, from `vokenize`")
     parser.add_argument(
-        "--text", type=Path, required=True, metavar="FILE", help="the text that they are of; also .gz or .zst"
+        "--text",
+        type=Path,
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="FILE",
+        help="the text that they are of, the files of `vokenize` in their order; also .gz and .zst",
     )
     parser.add_argument(
         "--tokenizer",
@@ -48,9 +54,7 @@ def run(args: argparse.Namespace) -> None:
     made = revokenize(revokenizer, args.text, args.out)
     print(f"{args.out}: {made.lines} lines, {source.tokens} pieces -> {made.tokens} pieces\n{made.signature}")
     counts, pieces = made.counts, max(made.tokens, 1)
-    print(
-        f"{share(counts['unmatched'], pieces, 'pieces')} have no voken, as they overlap no piece: white space mostly."
-    )
+    print(f"{share(counts['unmatched'], pieces, 'pieces')} overlap none, as white space does, and have no voken.")
     for warning in warn_of(counts["ignored"], pieces, "overlap one that has no voken, and have none.", "pieces"):
         print(warning)
     print(f"Training data of them:\n  {made.binarise}")

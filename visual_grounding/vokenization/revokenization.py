@@ -9,9 +9,9 @@ The text is cut again by both tokenizers, since only a tokenizer knows which cha
 shard is labelled, the next is cut and the one before goes to disk.
 """
 
-import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from ..features.extraction import map_ahead
 from ..progress import progress_bar
 from ..storage.artefact import META, sha256_of_file
 from ..storage.growing import GrowingArtefact
-from ..storage.lines import STANDARD_INPUT, iterate_lines
+from ..storage.lines import STANDARD_INPUT
 from ..storage.ranks import this_rank
 from ..storage.signature import signature
 from ..text.pretrained_tokenizer import composed
@@ -30,12 +30,13 @@ from ..text.spans import spans_of_encodings
 from ..text.tokenizer_bridge import TokenizerBridge
 from .overlap import NO_PIECE, most_overlapping
 from .publishing import LENGTHS, SCORES, publish_vokens
+from .text_shards import SHARD_LINES, Shard, TextReader
 from .vokens import NO_VOKEN, TOKENS, VOKENS, Vokens
 
-SHARD_LETTERS = 2**20  # one line may have more
-SHARD_LINES = 2**13
 _NO_SCORE = 0
 COUNTS = ("empty", "unmatched", "ignored")
+
+Cut = tuple[list[str], list[Any], list[Any]]  # texts in NFC, and what each tokenizer makes of them
 
 
 class Revokenized(NamedTuple):
@@ -75,7 +76,7 @@ class Revokenizer:
         self.own = source.bridge()
         self.other = TokenizerBridge(tokenizer)
 
-    def cut(self, texts: list[str]) -> tuple[list[str], list[Any], list[Any]]:
+    def cut(self, texts: list[str]) -> Cut:
         """Texts in NFC, and what each tokenizer makes of them; most of the time is spent here, outside of Python.
 
         Raises:
@@ -84,7 +85,7 @@ class Revokenizer:
         texts = [composed(text) for text in texts]
         return texts, self.own.encodings_of(texts), self.other.encodings_of(texts)
 
-    def label(self, first: int, tokens: list[str], cut: tuple[list[str], list[Any], list[Any]]) -> Revokenized:
+    def label(self, first: int, tokens: list[str], cut: Cut) -> Revokenized:
         """Vokens of lines that were cut.
 
         Args:
@@ -135,34 +136,35 @@ def _cut_otherwise(source: Vokens, line: int, found: str, kept: str) -> str:
     )
 
 
-def check_text(source: Vokens, text: Path) -> None:
+def check_text(source: Vokens, text: Sequence[Path]) -> None:
     """Refuse a text that the vokens aren't of, before anything is made of it.
 
     Raises:
         InputError: it is another one, can't be read, or is standard input, which can't be read twice.
     """
-    if text == STANDARD_INPUT:
-        raise InputError("the text should be a file, as it is read twice: it can't be standard input.", "text")
-    digest, lines = hashlib.sha256(), 0
-    for line in iterate_lines(text):
-        digest.update(line.encode() + b"\n")
-        lines += 1
-    if digest.hexdigest() != source.text_sha256:
-        many = f"{lines} lines" if lines != source.lines else f"as many lines, {lines}"
+    if STANDARD_INPUT in text:
         raise InputError(
-            f"{text} should be the text that {source.folder} has the vokens of, {source.lines} lines with sha256 "
-            f"{source.text_sha256}, but has {many}, and sha256 {digest.hexdigest()}. Give the file that was given to "
-            "vokenize.",
+            "the text should be a file, as it is read twice, but is standard input. Save it first.", "text"
+        )
+    reader = TextReader(text)
+    for _ in reader.shards():
+        pass
+    if reader.sha256 != source.text_sha256:
+        many = f"{reader.lines} lines" if reader.lines != source.lines else f"as many lines, {reader.lines},"
+        raise InputError(
+            f"{' and '.join(map(str, text))} should be the text that {source.folder} has the vokens of, {source.lines} "
+            f"lines with sha256 {source.text_sha256}, but has {many} and sha256 {reader.sha256}. Give the files that "
+            "`vokenize` was given, in their order.",
             "text",
         )
 
 
-def revokenize(revokenizer: Revokenizer, text: Path, out: Path) -> Vokens:
+def revokenize(revokenizer: Revokenizer, text: Sequence[Path], out: Path) -> Vokens:
     """Make an artefact of vokens for another tokenizer; continues where it was interrupted.
 
     Args:
         revokenizer: what gives them.
-        text: what its vokens are of; a file, also .gz or .zst.
+        text: what its vokens are of: files, also .gz and .zst, in their order.
         out: the artefact to make.
 
     Raises:
@@ -189,63 +191,49 @@ def _plan(revokenizer: Revokenizer) -> dict[str, Any]:
         "method": "revokenize",
         "vokens_sha256": sha256_of_file(revokenizer.source.folder / META),
         "tokenizer_sha256": revokenizer.other.sha256,
-        "shard_letters": SHARD_LETTERS,
         "shard_lines": SHARD_LINES,
     }
 
 
-class _Shard(NamedTuple):
-    """Lines between two save points, and the pieces that have vokens."""
-
-    number: int
-    first: int
-    texts: list[str]
-    tokens: list[str]
-
-
-def _shards(lines: Iterable[tuple[str, str]]) -> Iterator[_Shard]:
-    texts: list[str] = []
-    tokens: list[str] = []
-    number = first = letters = 0
-    for text, pieces in lines:
-        texts.append(text)
-        tokens.append(pieces)
-        letters += len(text)
-        if len(texts) == SHARD_LINES or letters >= SHARD_LETTERS:
-            yield _Shard(number, first, texts, tokens)
-            number, first, letters = number + 1, first + len(texts), 0
-            texts, tokens = [], []
-    if texts:
-        yield _Shard(number, first, texts, tokens)
-
-
-def _fill(artefact: GrowingArtefact, revokenizer: Revokenizer, text: Path) -> int:
+def _fill(artefact: GrowingArtefact, revokenizer: Revokenizer, text: Sequence[Path]) -> int:
     """Write the shards that are missing; returns how many there are.
 
     Raises:
         InputError: the text was changed since it was checked, or isn't cut as it was.
     """
-    source, count, lines = revokenizer.source, 0, 0
+    source, reader, tokens = revokenizer.source, TextReader(text, SHARD_LINES), revokenizer.source.token_lines()
+    count = first = 0
 
-    def cut(shard: _Shard) -> tuple[_Shard, Any]:
-        return shard, revokenizer.cut(shard.texts) if artefact.lacks(shard.number) else None
+    def cut(shard: Shard) -> tuple[Shard, Cut | None]:
+        return shard, revokenizer.cut(shard.lines) if artefact.lacks(shard.number) else None
 
     shown = this_rank().leads
     with progress_bar(source.lines, 0, "lines", shown=shown) as bar, ThreadPoolExecutor(1) as writer:
-        written: Future[None] | None = None  # one shard at a time goes to disk
-        for shard, found in map_ahead(cut, _shards(zip(iterate_lines(text), source.token_lines())), 1, ahead=1):
-            count, lines = shard.number + 1, shard.first + len(shard.texts)
+        written: Future[None] | None = None  # of the shard before; it goes to disk while the next one is labelled
+        for shard, found in map_ahead(cut, reader.shards(), 1, ahead=1):
+            kept = list(islice(tokens, len(shard.lines)))
+            if len(kept) < len(shard.lines):
+                raise _changed(text, source.lines, f"more than {first + len(kept)}")
             if found is not None:
-                made = revokenizer.label(shard.first, shard.tokens, found)
+                made = revokenizer.label(first, kept, found)
                 if written is not None:
                     written.result()
                 written = writer.submit(_write, artefact, shard.number, made)
-            bar.update(len(shard.texts))
+            count, first = shard.number + 1, first + len(shard.lines)
+            bar.update(len(shard.lines))
         if written is not None:
             written.result()
-    if lines != source.lines:
-        raise InputError(f"{text} was changed while it was read: it had {source.lines} lines, and now {lines}.", "text")
+    if first != source.lines:
+        raise _changed(text, source.lines, str(first))
     return count
+
+
+def _changed(text: Sequence[Path], lines: int, found: str) -> InputError:
+    return InputError(
+        f"{' and '.join(map(str, text))} changed while it was read: it had {lines} lines, and now {found}. Give the "
+        "text of the vokens again.",
+        "text",
+    )
 
 
 def _write(artefact: GrowingArtefact, number: int, made: Revokenized) -> None:
