@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from visual_grounding import InputError
 from visual_grounding.criterions.hardest_negative_triplet import HardestNegativeTripletCriterion
 from visual_grounding.modules.matching_losses import hardest_negative_triplet_loss
 
@@ -56,6 +57,16 @@ def test_criterion_compares_in_float32_under_autocast():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mixed, _, _ = criterion(model, sample([0, 1, 2, 3], [False] * 4))
     assert mixed.item() == exact.item()
+
+
+def test_criterion_refuses_a_vector_for_each_token():
+    model = FixedModel(2)
+    model.text = model.text.unsqueeze(1)
+    message = (
+        "compares sentences with images, but the model gives a vector for each token. .* token_image_hinge, or with"
+    )
+    with pytest.raises(InputError, match=message):
+        HardestNegativeTripletCriterion(None, 0.2, "image")(model, sample([0, 1], [False, False]))
 
 
 def test_criterion_logs_means_over_pairs():

@@ -32,8 +32,23 @@ def test_caption_batch_has_padded_captions_and_the_rows_of_their_images(dataset)
     inputs = batch["net_input"]
     assert inputs["tokens"].tolist() == [[4, 5, 4, 4], [5, 1, 1, 1], [3, 1, 1, 1]]
     assert inputs["token_padding_mask"].sum(dim=1).tolist() == [0, 3, 3]
-    assert (batch["nsentences"], batch["ntokens"]) == (3, 6)
+    assert (batch["nsentences"], batch["ntokens"]) == (3, 6) and not batch["special_mask"].any()
     assert dataset.collater([]) == {}
+
+
+def test_what_the_tokenizer_puts_around_a_caption_is_marked():
+    class Pieces:
+        """Around the lengths of the words: 2 before, 3 after."""
+
+        pad, around = 0, {2, 3}
+
+        def encode(self, texts):
+            return [[2, *(len(word) + 3 for word in text.split()), 3] for text in texts], 0
+
+    dataset = CaptionDataset(["aa b", "a"], np.zeros(2, int), Pieces())
+    batch = dataset.collater([dataset[0], dataset[1]])
+    assert batch["net_input"]["tokens"].tolist() == [[2, 5, 4, 3], [2, 4, 3, 0]]
+    assert batch["special_mask"].tolist() == [[True, False, False, True], [True, False, True, False]]
 
 
 def test_caption_batches_are_formed_anew_from_fairseqs_seed_and_unsorted_by_length():

@@ -18,10 +18,12 @@ from fairseq.logging import metrics
 from fairseq_cli.interactive import make_batches
 from pictures import drawn_photo
 from small_dual_encoder import SENTENCES, make_dual_encoder
+from small_matcher import make_bert, make_token_matcher
 from small_retriever import make_retriever, make_sentences, make_store
 
 from visual_grounding.cli.main import main
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.retrieval.retriever import Retriever
 
 Chain = Callable[[Path, str], list[np.ndarray]]
 CHAINS: dict[str, Chain] = {}
@@ -136,6 +138,20 @@ def dual_encoder(folder: Path, device: str) -> list[np.ndarray]:
 
 
 @chain
+def token_matcher(folder: Path, device: str) -> list[np.ndarray]:
+    """Of tokens and of sentences; what is found for sentences, one of them empty, and the vectors of tokens."""
+    store, found = make_store(folder / "store"), []
+    text = write_lines(folder / "text", ["a b c", "", "x y z q"])
+    for level in ("tokens", "sentences"):
+        (folder / level).mkdir()
+        made = make_token_matcher(folder / level / "retriever", sentence_level=level == "sentences").folder
+        found += index_and_retrieve(folder / level, device, made, store, text)
+    retriever: Any = Retriever.load(folder / "tokens/retriever", device)
+    pieces = torch.tensor([[2, 5, 6, 3], [2, 9, 3, 0]], device=device)
+    return [*found, retriever.embed_tokens(pieces, pieces == 0).detach().cpu().numpy()]
+
+
+@chain
 def heat_map(folder: Path, device: str) -> list[np.ndarray]:
     """Where in a picture a text is."""
     retriever = make_retriever(folder / "retriever", pooling="weldon").folder
@@ -247,9 +263,12 @@ def retriever_training(folder: Path, device: str) -> list[np.ndarray]:
               8, "--text-embed-size", 5, "--sru-layers", 1, "--criterion", "hardest_negative_triplet",
               "--joint-batch-norm"]  # fmt: skip
     network = ["--image-folder", photos, "--image-backbone", "resnet18", "--image-backbone-weights", "none"]
+    bert = make_bert(folder / "bert")
+    matcher = [folder / "data", "--task", "image_text_matching", "--arch", "token_image_matching", "--matcher-layers",
+               2, "--criterion", "token_image_hinge", "--text-encoder", bert, "--image-features", store]  # fmt: skip
     found = []
-    for flags in (["--image-features", store], [*network, "--image-size", 64]):
-        for task, cfg, model, batch in batches_on(device, [*shared, *flags], "valid"):
+    for flags in ([*shared, "--image-features", store], [*shared, *network, "--image-size", 64], matcher):
+        for task, cfg, model, batch in batches_on(device, flags, "valid"):
             criterion = task.build_criterion(cfg.criterion).eval()
             with torch.no_grad(), metrics.aggregate(new_root=True) as scores:
                 loss, _, logged = task.valid_step(batch, model, criterion)

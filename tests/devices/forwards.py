@@ -35,6 +35,7 @@ from visual_grounding.criterions.label_smoothed_cross_entropy_with_modality_loss
     LabelSmoothedCrossEntropyWithModalityLossCriterion,
 )
 from visual_grounding.criterions.masked_lm_with_paired_image import MaskedLMWithPairedImageCriterion
+from visual_grounding.criterions.token_image_hinge import TokenImageHingeCriterion
 from visual_grounding.criterions.visual_tlm import VisualTLMCriterion
 from visual_grounding.features.backbones import Preprocessing
 from visual_grounding.features.backbones.dual_encoder_towers import FAMILIES
@@ -52,6 +53,7 @@ from visual_grounding.features.detectors.selection import Selection, cut_to_pict
 from visual_grounding.features.image_network import ImageNetwork
 from visual_grounding.features.scattering import ScatteringNetwork
 from visual_grounding.models.text_and_regions_decoder import TextAndRegionsDecoder
+from visual_grounding.models.token_image_matching import TokenImageMatchingModel
 from visual_grounding.models.visual_semantic_embedding import VisualSemanticEmbeddingModel
 from visual_grounding.models.vlp_bert import VLPBertModel
 from visual_grounding.models.vlp_translation import VLPTranslationConfig, VLPTranslationEncoder, VLPTranslationModel
@@ -64,11 +66,12 @@ from visual_grounding.modules.region_embedding import RegionEmbedding
 from visual_grounding.modules.selective_attention import SelectiveAttention
 from visual_grounding.modules.sru import SRU
 from visual_grounding.modules.standardisation import BatchStandardisation
+from visual_grounding.modules.token_image_matcher import TokenImageMatcher, TokenImageMatcherConfig
 from visual_grounding.modules.vision_language_bert import VisionLanguageBert
 from visual_grounding.modules.visual_attention import ImageProjection, VisualAttention
 from visual_grounding.modules.weldon_pooling import weldon_pool
 from visual_grounding.retrieval import search
-from visual_grounding.retrieval.recall import recall_summary
+from visual_grounding.retrieval.recall import recall_summary, token_recall_summary
 
 Run = tuple[Callable[..., Any], tuple[Any, ...]]  # what is called, and its inputs
 FORWARDS: dict[str, Callable[[torch.dtype], Run]] = {}
@@ -312,6 +315,61 @@ def visual_semantic_embedding(dtype: torch.dtype) -> Run:
     features, mask = pictures("linear", torch.float16)
     visual = {"features": features.unsqueeze(1), "padding_mask": mask.unsqueeze(1)}
     return VisualSemanticEmbeddingModel(joint_embedding("sru", "linear", dtype)), (*tokens(), visual)
+
+
+def token_image_matcher(dtype: torch.dtype, sentence_level: bool = False) -> Any:
+    """Both sides around a small BERT."""
+    config = TokenImageMatcherConfig(1, 6, joint_size=8, hidden_size=5, sentence_level=sentence_level)
+    return made(TokenImageMatcher(config, small_bert()), dtype)
+
+
+@forward
+def token_image_matcher_of_both_kinds(dtype: torch.dtype) -> Run:
+    """Of tokens with the mean of several regions, and of sentences."""
+    tokens_, sentences = token_image_matcher(dtype), token_image_matcher(dtype, sentence_level=True)
+
+    def call(*inputs: Tensor) -> Any:
+        return tokens_(*inputs), sentences(*inputs), tokens_.encode_text(*inputs[:2])
+
+    return call, (*tokens(), *pictures("weldon", dtype))
+
+
+@forward
+def token_image_matching(dtype: torch.dtype) -> Run:
+    """The model that fairseq trains."""
+    features, mask = pictures("linear", torch.float16)
+    visual = {"features": features.unsqueeze(1), "padding_mask": mask.unsqueeze(1)}
+    return TokenImageMatchingModel(token_image_matcher(dtype)), (*tokens(), visual)
+
+
+class Tokens(nn.Module):
+    """A model that returns what it is given."""
+
+    def forward(
+        self, text: Tensor, images: Tensor, token_padding_mask: Tensor, visual: dict[str, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """text (B, T, D) or (B, D), images (B, D), two masks -> the first two."""
+        return text, images
+
+
+@forward
+def token_image_hinge_criterion(dtype: torch.dtype) -> Run:
+    """Four captions, one without its image; one negative and all, tokens and sentences."""
+    text, images = normalize(numbers(4, 3, 8, dtype=dtype), dim=2), normalize(numbers(4, 8, dtype=dtype, seed=1), dim=1)
+    visual = {"padding_mask": absent([0], [0], [1], [0]).unsqueeze(1)}
+    mask = absent([0, 0, 0], [0, 0, 1], [0, 0, 0], [0, 1, 1])
+    sample = {"net_input": {"images": images, "token_padding_mask": mask, "visual": visual}, "ntokens": 9}
+    sample |= {"nsentences": 4, "image_rows": torch.tensor([0, 0, 1, 2])}
+
+    def call(sample: dict[str, Any], *texts: Tensor) -> Any:
+        found = []
+        for choice in ("one", "all"):
+            criterion = TokenImageHingeCriterion(None, 0.5, choice)
+            for given in texts:
+                found.append(criterion(Tokens(), {**sample, "net_input": {**sample["net_input"], "text": given}})[0])
+        return found
+
+    return call, (sample, text, text[:, 0])
 
 
 # --- translation: B = 2, T = 4, N = 3, R = 2, F = 6, D = 16 --------------------------------------------------------
@@ -711,6 +769,17 @@ def recall(dtype: torch.dtype) -> Run:
         return text.new_tensor(list(recall_summary(text, images, rows).values()))
 
     return call, (numbers(5, 8), numbers(4, 8, seed=1), torch.tensor([0, 1, 1, 2, 3]))
+
+
+@forward
+def token_recall(dtype: torch.dtype) -> Run:
+    """Tokens of five captions, one of them without any."""
+
+    def call(tokens: Tensor, images: Tensor, rows: Tensor) -> Any:
+        return tokens.new_tensor(list(token_recall_summary(tokens, images, rows).values()))
+
+    tokens = numbers(5, 3, 8).masked_fill(absent([0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 1], [0, 0, 0]).unsqueeze(2), 0)
+    return call, (tokens, numbers(4, 8, seed=1), torch.tensor([0, 1, 1, 2, 3]))
 
 
 @forward

@@ -30,6 +30,7 @@ ON_THE_CPU_ONLY = {
     "models.pretrained_start": "copies weights of a file into a model that is on the CPU still",
     "models.visual_model": "compares weights of a file with those of a model, by names and shapes",
     "modules.joint_embedding:config_of_state": "reads shapes",
+    "modules.token_image_matcher:matcher_config_of_state": "reads shapes",
     "modules.pretrained_bert:PretrainedBert.__init__": "holds what was read from a file",
     "retrieval.retriever:Retriever.embed_cells": "refuses, for kinds that can't",
     "retrieval.search:_refuse_broken": "reads a broken index, on the CPU, to name its row",

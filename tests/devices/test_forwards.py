@@ -21,6 +21,7 @@ PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": to
 ASKS_FOR_NUMBERS = {
     "analysis.heat_map:stretch": "whether a map has differences",
     "criterions.hardest_negative_triplet:HardestNegativeTripletCriterion.forward": "which images are absent",
+    "criterions.token_image_hinge:TokenImageHingeCriterion.forward": "how many tokens take part",
     "features.backbones.weights:scale_of": "how large the features of random weights are",
     "features.detectors.selection:Selection.of": "which boxes are confident, and which overlap",
     "models.post_encoder_fusion:PostEncoderFusionEncoder.forward": "fairseq's encoder asks whether there is padding",
@@ -29,6 +30,7 @@ ASKS_FOR_NUMBERS = {
     "modules.vision_language_bert:VisionLanguageBert._check_length": "how long the text is, where tags may not fit",
     "modules.standardisation:BatchStandardisation.forward": "which vectors are present",
     "retrieval.recall:retrieval_ranks": "which images have a caption",
+    "retrieval.recall:token_recall_summary": "which tokens there are",
     "retrieval.search:rerank": "whether a score is 0",
     "retrieval.search:top_k": "whether the k-th score is tied",
 }

@@ -8,7 +8,7 @@ from copy import deepcopy
 
 import pytest
 import torch
-from devices.forwards import absent, joint_embedding, made, numbers
+from devices.forwards import absent, joint_embedding, made, numbers, token_image_matcher
 from torch import Tensor, nn
 from torch.nn.functional import normalize, relu
 
@@ -178,6 +178,23 @@ def test_sentence_vectors_are_nearly_those_of_float32(dtype: torch.dtype, encode
     found = joint_embedding(encoder, "linear", dtype).encode_text(tokens, padding)
     assert found.isfinite().all() and not found[4].any()
     assert float((found * exact).sum(dim=1)[:4].min()) > 1 - 4 * BOUND[dtype]
+
+
+@HALVES
+@pytest.mark.parametrize("mixed", [False, True])
+def test_vectors_of_tokens_and_images_are_nearly_those_of_float32(dtype: torch.dtype, mixed: bool) -> None:
+    """In half precision the encoder rounds, under autocast it alone; features may be as large as a store holds."""
+    tokens = torch.randint(4, 20, (5, 14), generator=torch.Generator().manual_seed(0))
+    padding = torch.arange(14) >= torch.tensor([14, 3, 7, 1, 0]).unsqueeze(1)
+    images, mask = features(10_000.0, 5, 3, 6), torch.zeros(5, 3, dtype=torch.bool)
+    exact = token_image_matcher(torch.float32)(tokens, padding, images.float(), mask)
+    with torch.autocast("cpu", dtype, enabled=mixed):
+        matcher = token_image_matcher(torch.float32 if mixed else dtype)
+        found = matcher(tokens, padding, images, mask)
+    assert all(vectors.dtype == torch.float32 and vectors.isfinite().all() for vectors in found)
+    assert torch.equal(found[0].any(dim=2), ~padding)
+    assert float((found[0] * exact[0]).sum(dim=2)[~padding].min()) > 1 - 4 * BOUND[dtype]
+    assert float((found[1] * exact[1]).sum(dim=1).min()) > 1 - (1e-6 if mixed else BOUND[dtype])
 
 
 @HALVES

@@ -72,6 +72,7 @@ ELSEWHERE = {
     "retrieval/export_dual_encoder.py": "retrieval/test_dual_encoder.py",
     "retrieval/image_names.py": "data/test_interactive_images.py",
     "retrieval/joint_embedding.py": "retrieval/test_retriever.py",
+    "retrieval/trained_towers.py": "retrieval/test_token_matcher.py",
     "storage/estimate.py": "features/test_dry_run.py",
     "storage/signature.py": "features/test_store.py",
     "text/captions.py": "faults/test_fuzzed_files.py",

@@ -1,12 +1,16 @@
 """A checkpoint becomes a retriever that remembers how its features were made."""
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from small_matcher import make_bert, make_matcher
 
 from visual_grounding.cli.main import main
 from visual_grounding.errors import InputError
+from visual_grounding.modules.token_image_matcher import TRAINING_CHOICES
 from visual_grounding.retrieval.export import export_checkpoint
 from visual_grounding.retrieval.retriever import Retriever
 from visual_grounding.retrieval.retriever_folder import read_description
@@ -82,4 +86,52 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
         InputError, match=r"weights of architecture visual_semantic_embedding, but has 1 superfluous \(image"
     ):
         export_checkpoint(path, tmp_path / "out", tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+def matcher_checkpoint(folder: Path, **fields: object) -> tuple[Path, Any]:
+    """What `fairseq-train` saves of a matcher in half precision, and the matcher with those weights in float32."""
+    bert = make_bert(folder / "bert")
+    matcher = make_matcher(bert, sentence_level=bool(fields.pop("sentence_level", False)))
+    weights = {f"matcher.{name}": weight.half() for name, weight in matcher.state_dict().items()}
+    matcher.load_state_dict({name.removeprefix("matcher."): weight.float() for name, weight in weights.items()})
+    described = asdict(matcher.config)
+    choices = {flag: described[name] for name, flag in TRAINING_CHOICES.items()}
+    model = {"_name": "token_image_matching", "text_encoder": str(bert), **choices}
+    torch.save({"cfg": {"model": model}, "model": weights, **fields}, folder / "checkpoint.pt")
+    return folder / "checkpoint.pt", matcher.eval()
+
+
+@pytest.mark.parametrize("sentence_level", [False, True])
+def test_matcher_is_exported_with_the_vectors_of_its_checkpoint(tmp_path, capsys, sentence_level):
+    task_state = {"image_features": SIGNED}
+    path, matcher = matcher_checkpoint(tmp_path, task_state=task_state, sentence_level=sentence_level)
+    capsys.readouterr()  # transformers' progress
+    assert main(["export", "--checkpoint", str(path), "--out", str(tmp_path / "out")]) == 0
+    level = "sentence" if sentence_level else "token"
+    printed = capsys.readouterr()
+    assert (
+        f"{level} matcher, last 2 layers of the text encoder, joint size 8\nretriever|text:pretrained|" in printed.out
+    )
+    assert f"|matches:{level}|layers:2|checkpoint:" in printed.out and "warning" not in printed.err
+    description = read_description(tmp_path / "out")
+    assert (description.kind, description.image_features) == ("token_matcher", SIGNED)
+    retriever: Any = Retriever.load(tmp_path / "out")
+    assert {weight.dtype for weight in retriever.matcher.parameters()} == {torch.float32}
+    tokens = torch.tensor([[2, 5, 6, 3], [2, 7, 3, 0]])
+    features = torch.randn(2, 1, 6)
+    with torch.no_grad():
+        expected = matcher(tokens, tokens == 0, features, torch.zeros(2, 1, dtype=torch.bool))
+        found = retriever.matcher(tokens, tokens == 0, features, torch.zeros(2, 1, dtype=torch.bool))
+    assert all(torch.equal(*pair) for pair in zip(found, expected))
+
+
+def test_matcher_whose_weights_do_not_fit_is_refused(tmp_path):
+    path, _ = matcher_checkpoint(tmp_path)
+    state = torch.load(path)
+    del state["model"]["matcher.image.output.bias"]
+    torch.save(state, path)
+    message = r"of architecture token_image_matching, but has 1 missing \(image\.output\.bias\)\. Train it again"
+    with pytest.raises(InputError, match=message):
+        export_checkpoint(path, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from visual_grounding.retrieval.recall import recall_summary, retrieval_ranks
+from visual_grounding.retrieval.recall import recall_summary, retrieval_ranks, token_recall_summary
 from visual_grounding.retrieval.search import exact_search
 
 
@@ -72,3 +72,32 @@ def test_absent_image_and_empty_sentence_find_nothing_and_are_behind_all_others(
 def test_recall_is_zero_and_not_perfect_when_embeddings_are_not_numbers() -> None:
     nothing = torch.full((20, 2), float("nan"))
     assert recall_summary(nothing, nothing, torch.arange(20))["recall_sum"] == 0.0
+
+
+def test_token_recall_agrees_with_an_example_worked_by_hand() -> None:
+    images = torch.eye(3)
+    # Sentence 0 (image 0): its first token finds image 0 first; its second scores 0.1, 0.5, 0.4 and finds it last.
+    # Sentence 1 (image 2): a single token, 0.2, 0.1, 0.9: first. What is 0 is no token: three queries, ranks 1, 3, 1.
+    # The paper's code would call the ranks 0, 2, 0.
+    tokens = torch.tensor([[[0.9, 0.1, 0.0], [0.1, 0.5, 0.4]], [[0.2, 0.1, 0.9], [0.0, 0.0, 0.0]]])
+    assert token_recall_summary(tokens, images, torch.tensor([0, 2])) == {
+        "token_to_image_r1": 2 / 3,
+        "token_to_image_r5": 1.0,
+        "token_to_image_r10": 1.0,
+        "token_to_image_median_rank": 1.0,
+    }
+
+
+def test_token_recall_is_that_of_every_token_as_a_sentence_of_its_own() -> None:
+    generator = torch.Generator().manual_seed(0)
+    tokens = functional.normalize(torch.randn(30, 6, 4, generator=generator), dim=2)
+    lengths = torch.randint(0, 7, (30,), generator=generator)
+    tokens[torch.arange(6) >= lengths.unsqueeze(1)] = 0.0
+    images = functional.normalize(torch.randn(15, 4, generator=generator), dim=1)
+    images[3] = 0.0  # absent: a token of its sentences is behind all others
+    own = torch.randint(0, 15, (30,), generator=generator)
+    alone = torch.cat([tokens[sentence, :length] for sentence, length in enumerate(lengths.tolist())])
+    expected = recall_summary(alone, images, own.repeat_interleave(lengths))
+    found = token_recall_summary(tokens, images, own)
+    assert found == {name.replace("text_", "token_"): expected[name.replace("token_", "text_")] for name in found}
+    assert token_recall_summary(torch.zeros(2, 3, 4), images, own[:2])["token_to_image_r10"] == 0.0

@@ -100,10 +100,13 @@ def test_retriever_module_works_where_fairseq_and_torchvision_are_not_installed(
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("token", r"json: kind should be one of joint_embedding, dual_encoder, or package\.module:Name .*'token'"),
+        (
+            "token",
+            r"kind should be one of joint_embedding, dual_encoder, token_matcher, or package\.module:Name .*'token'",
+        ),
         ("json.decoder:JSONDecoder", r"kind json\.decoder:JSONDecoder should be a class derived .*\.Retriever, but is"),
         ("json:loads", r"kind json:loads should be a class derived .*\.Retriever, but is <function loads"),
-        ("json:", "kind should be one of joint_embedding, dual_encoder, or"),
+        ("json:", "kind should be one of joint_embedding, dual_encoder, token_matcher, or"),
         ("no_such.package:Kind", r"config\.json: kind no_such\.package:Kind can't be loaded: No module named"),
     ],
 )

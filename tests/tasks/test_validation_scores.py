@@ -130,3 +130,35 @@ def _validate_on_a_rank(rank: int, meeting: str, folder: str) -> None:
         file.write(f"{scores['accuracy']} {scores['items']}")
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
+
+
+class ReadingTask(ValidationScores):
+    """Scores how many words were read in all, and who read most; not every criterion says the words."""
+
+    scored: ClassVar = {
+        "guesses": Scored(values=("guess", "answer"), scores=("accuracy", "items"), score=accuracy),
+        "words": Scored(
+            values=("words",), optional=True, scores=("read", "most"),
+            score=lambda v: {"read": float(v["words"].sum()), "most": float(v["words"].shape[1])},
+        ),
+    }  # fmt: skip
+
+
+def test_values_of_different_lengths_are_filled_up_with_zeros():
+    task = ReadingTask(None)
+    criterion = GuessingCriterion(task, ())
+    with metrics.aggregate(new_root=True) as scores:
+        for ids, words in (([0, 2], torch.ones(2, 3, 2)), ([1], torch.ones(1, 5, 2)), ([2], torch.ones(1, 1, 2))):
+            task._open = {}
+            task.collect("words", id=torch.tensor(ids), words=words.requires_grad_())
+            assert not task._open["words"]["words"].requires_grad
+            task._gathered, task._open = [task._open], None
+            task.reduce_metrics([], criterion)
+    found = scores.get_smoothed_values()
+    assert (found["read"], found["most"]) == (2 * (3 + 5 + 1), 5.0)  # item 2 counts once, as it was seen last
+
+
+def test_criterion_may_leave_out_what_is_optional_without_a_word(caplog):
+    task = ReadingTask(None)
+    scores = validate(task, GuessingCriterion(task, ("guesses",)), batch(0, 1))
+    assert scores["accuracy"] == 1.0 and "read" not in scores and not caplog.text

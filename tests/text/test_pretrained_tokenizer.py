@@ -2,9 +2,10 @@
 
 import pytest
 from small_dual_encoder import make_dual_encoder
+from small_matcher import make_bert
 from transformers import AutoTokenizer, BertTokenizer
 
-from visual_grounding.text.pretrained_tokenizer import count_known_pieces
+from visual_grounding.text.pretrained_tokenizer import PretrainedTokenizer, count_known_pieces
 
 
 def counts_of(tokenizer, *texts, **options):
@@ -24,3 +25,11 @@ def test_everything_is_known_where_the_symbol_for_the_unknown_has_another_use(tm
     """CLIP's also ends a sentence; SigLIP's is one of its own, and its padding isn't counted."""
     tokenizer = AutoTokenizer.from_pretrained(make_dual_encoder(tmp_path / family, family))
     assert counts_of(tokenizer, "dog xy" if family == "clip" else "dog zebra", padding="max_length") == [expected]
+
+
+def test_what_is_put_around_a_sentence_is_neither_unknown_nor_a_mask(tmp_path):
+    """`[PAD] [UNK] [CLS] [SEP] [MASK]` are 0 to 4; a sentence may have all of them by itself."""
+    tokenizer = PretrainedTokenizer(str(make_bert(tmp_path / "bert", ["b"])))
+    assert tokenizer.around == {2, 3} and tokenizer.encode(["a b"]) == ([[2, 1, 5, 3]], 0)
+    tokenizer.max_tokens = 3
+    assert tokenizer.encode(["b b b", "b"]) == ([[2, 5, 3], [2, 5, 3]], 1)

@@ -1,12 +1,14 @@
 """Retriever checkpoint -> retriever folder that loads without fairseq: config.json, model.safetensors, tokenizer files.
 
   visual-grounding export --checkpoint checkpoints/checkpoint_best.pt --data data/captions --out retriever
+  visual-grounding export --checkpoint checkpoints/matcher/checkpoint_best.pt --out vokenizer
   visual-grounding export --dual-encoder openai/clip-vit-base-patch32 --out retriever
 
 --data is the folder that the retriever was trained on (made by `prepare`): its dict.txt goes along. A retriever with a
-pretrained text encoder doesn't need it; that encoder's configuration and tokenizer go along instead. A network that was
-trained along (--image-folder) goes along too. The folder remembers how the features were made that it was trained on,
-so that `index` refuses others. An older retriever in --out is replaced once the new one is whole.
+pretrained text encoder, as a token-image matcher always has, doesn't need it; that encoder's configuration and
+tokenizer go along instead. A network that was trained along (--image-folder) goes along too. The folder remembers how
+the features were made that it was trained on, so that `index` refuses others. An older retriever in --out is replaced
+once the new one is whole.
 
 --dual-encoder makes a retriever of a pretrained CLIP, SigLIP or SigLIP 2 without any training, and needs no fairseq.
 Its images are a store made by `extract --backbone clip:NAME --pool own` with the same NAME or folder.
@@ -20,7 +22,9 @@ from pathlib import Path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--checkpoint", type=Path, metavar="FILE", help="of --arch visual_semantic_embedding")
+    source.add_argument(
+        "--checkpoint", type=Path, metavar="FILE", help="of --arch visual_semantic_embedding or token_image_matching"
+    )
     source.add_argument(
         "--dual-encoder", metavar="NAME|FOLDER", help="a CLIP or SigLIP: its name on the hub, or a local folder"
     )

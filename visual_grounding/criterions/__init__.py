@@ -6,6 +6,7 @@ from . import (
     hardest_negative_triplet,
     label_smoothed_cross_entropy_with_modality_loss,
     masked_lm_with_paired_image,
+    token_image_hinge,
     visual_tlm,
 )
 
@@ -13,5 +14,6 @@ __all__ = [
     "hardest_negative_triplet",
     "label_smoothed_cross_entropy_with_modality_loss",
     "masked_lm_with_paired_image",
+    "token_image_hinge",
     "visual_tlm",
 ]

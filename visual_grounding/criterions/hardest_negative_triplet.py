@@ -8,6 +8,7 @@ from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
 
+from ..errors import InputError
 from ..modules.matching_losses import TRIPLET_DIRECTIONS, hardest_negative_triplet_loss
 
 
@@ -42,8 +43,16 @@ class HardestNegativeTripletCriterion(FairseqCriterion):
         Shapes:
             sample["image_rows"]: (B,);  sample["net_input"]: what the model takes
             returns: loss () summed over the pairs, or (B',) with reduce=False
+
+        Raises:
+            InputError: the model has no vector of a sentence.
         """
         text, images = model(**sample["net_input"])  # (B, D) each
+        if text.dim() != 2:
+            raise InputError(
+                "--criterion hardest_negative_triplet compares sentences with images, but the model gives a vector for "
+                "each token. Train it with --criterion token_image_hinge, or with --sentence-level."
+            )
         present = ~sample["net_input"]["visual"]["padding_mask"].flatten(1).all(dim=1)  # (B,)
         with torch.autocast(text.device.type, enabled=False):  # float16 would round cosines to 0.0005
             similarity = images[present].float() @ text[present].float().T

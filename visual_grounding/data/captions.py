@@ -1,6 +1,6 @@
 """Captions as fairseq batches, and the image that each one describes: `--task image_text_matching` reads these."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +18,10 @@ class Tokenizer(Protocol):
     """What turns sentences into numbers: `WordTokenizer` or `PretrainedTokenizer`."""
 
     pad: int
+
+    @property
+    def around(self) -> Collection[int]:
+        """Numbers of what it puts around a sentence, such as [CLS] and [SEP]."""
 
     def encode(self, texts: list[str]) -> tuple[list[list[int]], int]:
         """Numbers of each sentence, and how many sentences were cut."""
@@ -62,6 +66,7 @@ class CaptionDataset(FairseqDataset):
 
     Batch keys:
         id: (B,);  image_rows: (B,) row of each caption's image: equal rows are never each other's negatives
+        special_mask: (B, T), True at what the tokenizer put around a caption
         net_input: tokens (B, T), token_padding_mask (B, T)
 
     Args:
@@ -83,6 +88,7 @@ class CaptionDataset(FairseqDataset):
         self.tokens = np.fromiter((number for numbers in encoded for number in numbers), np.int32, self.offsets[-1])
         self.image_rows = image_rows
         self.pad = tokenizer.pad
+        self.around = torch.tensor(sorted(tokenizer.around), dtype=torch.long)
         self.shuffle = shuffle
 
     def __len__(self) -> int:
@@ -129,6 +135,7 @@ class CaptionDataset(FairseqDataset):
             "nsentences": len(samples),
             "ntokens": int(lengths.sum()),
             "image_rows": torch.tensor([sample["image_row"] for sample in samples]),
+            "special_mask": torch.isin(tokens, self.around),
             "net_input": {
                 "tokens": tokens,
                 "token_padding_mask": torch.arange(tokens.shape[1]) >= lengths.unsqueeze(1),

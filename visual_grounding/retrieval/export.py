@@ -1,11 +1,15 @@
 """A retriever's folder from the checkpoint of its training."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from ..errors import InputError
 from ..modules.joint_embedding import WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig, config_of_state
 from ..modules.sentence_encoders import build_pretrained_encoder
+from ..modules.token_image_matcher import TokenImageMatcher, matcher_config_of_state
 from ..storage.artefact import sha256_of_file
 from ..storage.checkpoints import architecture, dictionaries, load_checkpoint, trained_on
 from ..storage.signature import signature
@@ -13,9 +17,9 @@ from ..storage.weights import load_strictly
 from ..text.pretrained_tokenizer import PretrainedTokenizer
 from ..text.words import DICTIONARY, Vocabulary, WordTokenizer, check_same_words, digest_of_symbols
 from .joint_embedding import save_joint_embedding, split_image_network
+from .token_matcher import save_token_matcher
 
-ARCHITECTURE = "visual_semantic_embedding"
-_TOWERS = "embedding."  # begins the names of both towers' weights in a checkpoint
+_AGAIN = "Train it again."
 
 
 class Exported(NamedTuple):
@@ -26,11 +30,28 @@ class Exported(NamedTuple):
     remembers_features: bool
 
 
+class _Trained(NamedTuple):
+    """A checkpoint: its path, what it holds, its `--arch`, and the choices that were made in training."""
+
+    checkpoint: Path
+    state: dict[str, Any]
+    arch: str
+    choices: dict[str, Any]
+
+    def sign(self, **choices: object) -> str:
+        """The signature of a retriever made of it."""
+        return signature("retriever", **choices, checkpoint=sha256_of_file(self.checkpoint)[:8])
+
+    def load(self, towers: Any, weights: Mapping[str, Tensor]) -> None:
+        """Put its weights into towers, all of which must fit."""
+        load_strictly(towers, weights, self.checkpoint, f"architecture {self.arch}", _AGAIN)
+
+
 def export_checkpoint(checkpoint: Path, folder: Path, data: Path | None = None) -> Exported:
     """Write the retriever that was trained, with its tokenizer and the image network that was trained along.
 
     Args:
-        checkpoint: of a training with `--arch visual_semantic_embedding`.
+        checkpoint: of a training with one of `ARCHITECTURES`.
         folder: to write; an older retriever there is replaced.
         data: folder that it was trained on, for its `dict.txt`; a pretrained text encoder doesn't need it.
 
@@ -40,24 +61,56 @@ def export_checkpoint(checkpoint: Path, folder: Path, data: Path | None = None) 
     state = load_checkpoint(checkpoint)
     choices = (state.get("cfg") or {}).get("model") or {}
     found = architecture(state)
-    if found != ARCHITECTURE:
+    if found not in ARCHITECTURES:
         raise InputError(
-            f"{checkpoint} should be of architecture {ARCHITECTURE}, but is of {found!r}. Only retrievers are exported."
+            f"{checkpoint} should be of architecture {' or '.join(ARCHITECTURES)}, but is of {found!r}. Only "
+            "retrievers are exported."
         )
-    weights, image_network = split_image_network(state["model"])
-    towers = {
-        name.removeprefix(_TOWERS): weight.float() if weight.is_floating_point() else weight
-        for name, weight in weights.items()
-    }
-    config = config_of_state(towers, choices)
-    embedding, tokenizer = _build(config, choices["text_encoder"], checkpoint, data, dictionaries(state).get("text"))
-    load_strictly(embedding, towers, checkpoint, f"architecture {ARCHITECTURE}", "Train it again.")
-    made = signature("retriever", text=config.text_encoder, checkpoint=sha256_of_file(checkpoint)[:8])
-    features = None if image_network is not None else trained_on(state, checkpoint)
+    return ARCHITECTURES[found](_Trained(checkpoint, state, found, choices), folder, data)
+
+
+def _export_joint_embedding(trained: _Trained, folder: Path, data: Path | None) -> Exported:
+    weights, image_network = split_image_network(trained.state["model"])
+    towers = _of_part("embedding.", weights)
+    config = config_of_state(towers, trained.choices)
+    learned = dictionaries(trained.state).get("text")
+    embedding, tokenizer = _build(config, trained.choices["text_encoder"], trained.checkpoint, data, learned)
+    trained.load(embedding, towers)
+    made = trained.sign(text=config.text_encoder)
+    features = None if image_network is not None else trained_on(trained.state, trained.checkpoint)
     save_joint_embedding(folder, embedding, tokenizer, made, image_network, features)
     along = "" if image_network is None else f", {image_network.name} trained along"
     summary = f"{config.text_encoder} text encoder, joint size {config.joint_size}{along}"
     return Exported(summary, made, image_network is not None or features is not None)
+
+
+def _export_token_matcher(trained: _Trained, folder: Path, data: Path | None) -> Exported:
+    weights = _of_part("matcher.", trained.state["model"])
+    config = matcher_config_of_state(weights, trained.choices)
+    name = trained.choices["text_encoder"]
+    matcher = TokenImageMatcher(config, build_pretrained_encoder(name))
+    trained.load(matcher, weights)
+    level = "sentence" if config.sentence_level else "token"
+    made = trained.sign(text="pretrained", matches=level, layers=config.layers)
+    features = trained_on(trained.state, trained.checkpoint)
+    save_token_matcher(folder, matcher, PretrainedTokenizer(name), made, features)
+    layers = "last layer" if config.layers == 1 else f"last {config.layers} layers"
+    summary = f"{level} matcher, {layers} of the text encoder, joint size {config.joint_size}"
+    return Exported(summary, made, features is not None)
+
+
+ARCHITECTURES: dict[str, Callable[[_Trained, Path, Path | None], Exported]] = {
+    "visual_semantic_embedding": _export_joint_embedding,
+    "token_image_matching": _export_token_matcher,
+}
+
+
+def _of_part(prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights of a part of a model, whose names begin so, in float32."""
+    return {
+        name.removeprefix(prefix): weight.float() if weight.is_floating_point() else weight
+        for name, weight in weights.items()
+    }
 
 
 def _build(

@@ -5,30 +5,28 @@ trained along included, which say themselves what network it is), and the tokeni
 `text_encoder/` with the configuration and tokenizer of a pretrained encoder.
 """
 
-import json
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ..errors import InputError, in_short
+from ..errors import InputError
 from ..modules.joint_embedding import PRETRAINED, WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig
-from ..modules.sentence_encoders import build_pretrained_encoder
-from ..storage.weights import load_strictly, read_weights
+from ..storage.weights import read_weights
 from ..text.pretrained_tokenizer import PretrainedTokenizer
 from ..text.words import DICTIONARY, SPECIAL_SYMBOLS, Vocabulary, WordTokenizer
 from .retriever import Retriever, Tokenizer
-from .retriever_folder import CONFIG, TEXT_ENCODER, WEIGHTS, Description, unusable, write_retriever, write_weights
+from .retriever_folder import TEXT_ENCODER, WEIGHTS, Description, unusable, write_retriever, write_weights
+from .trained_towers import AGAIN, build_with_text_encoder, check_architecture, load_towers, save_text_encoder
 
 if TYPE_CHECKING:  # it imports torchvision, which features don't need
     from ..features.image_network import ImageNetwork
 
 KIND = "joint_embedding"
 IMAGE_NETWORK = "image_network."  # begins the names of the weights of a network that was trained along
-_MOST_LAYERS, _LARGEST_SIZE = 100, 2**24
-_AGAIN = "Export the retriever again."
+_NAMES = {"text_encoder": (*WORD_ENCODERS, PRETRAINED), "image_pooling": ("linear", "weldon")}
 
 
 class JointEmbeddingRetriever(Retriever):
@@ -66,16 +64,12 @@ class JointEmbeddingRetriever(Retriever):
         """
         try:
             config = JointEmbeddingConfig(**description.architecture)
-            _check_architecture(config)
+            check_architecture(config, layers=("sru_layers",), known=_NAMES)
         except (ValueError, TypeError) as error:
             raise unusable(folder, error) from error
-        state, network = split_image_network(read_weights(folder / WEIGHTS, finite=True, remedy=_AGAIN))
+        state, network = split_image_network(read_weights(folder / WEIGHTS, finite=True, remedy=AGAIN))
         tokenizer = _open_tokenizer(config, folder)
-        with torch.device("meta"):  # claims no memory: sizes that don't belong to the weights are refused first
-            planned = _build_embedding(config, folder)
-        load_strictly(planned, state, folder / WEIGHTS, "this retriever", _AGAIN, assign=True)
-        embedding = _build_embedding(config, folder)
-        load_strictly(embedding, state, folder / WEIGHTS, "this retriever", _AGAIN)
+        embedding = load_towers(lambda: _build_embedding(config, folder), state, folder)
         return cls(folder, description, tokenizer, embedding, network, device)
 
     def embed_text(self, tokens: Tensor, padding_mask: Tensor) -> Tensor:
@@ -144,8 +138,7 @@ def save_joint_embedding(
 
     def write_files(beside: Path) -> None:
         if embedding.config.text_encoder == PRETRAINED:
-            tokenizer.save(beside / TEXT_ENCODER)
-            embedding.text.encoder.model.config.save_pretrained(beside / TEXT_ENCODER)
+            save_text_encoder(beside, tokenizer, embedding.text.encoder.model)
         else:
             tokenizer.save(beside)
         seeing = {} if image_network is None else image_network.state_dict()
@@ -177,7 +170,7 @@ def _open_tokenizer(config: JointEmbeddingConfig, folder: Path) -> Tokenizer:
     if len(vocabulary) != config.vocabulary_size:
         raise InputError(
             f"{folder / DICTIONARY} should have the {config.vocabulary_size - len(SPECIAL_SYMBOLS)} words that "
-            f"this retriever was trained with, but has {len(vocabulary.words)}. {_AGAIN}"
+            f"this retriever was trained with, but has {len(vocabulary.words)}. {AGAIN}"
         )
     return WordTokenizer(vocabulary)
 
@@ -185,30 +178,4 @@ def _open_tokenizer(config: JointEmbeddingConfig, folder: Path) -> Tokenizer:
 def _build_embedding(config: JointEmbeddingConfig, folder: Path) -> JointEmbedding:
     if config.text_encoder != PRETRAINED:
         return JointEmbedding(config)
-    try:
-        described = json.loads((folder / TEXT_ENCODER / CONFIG).read_text(encoding="utf-8"))
-        for name, value in described.items():  # would be built one by one until the memory is full
-            if "layer" in name and type(value) is int and value > _MOST_LAYERS:
-                raise ValueError(f"{CONFIG} has {value} as {name}")
-        return JointEmbedding(config, build_pretrained_encoder(str(folder / TEXT_ENCODER)))
-    except InputError:
-        raise
-    except Exception as error:  # sizes that don't fit one another fail in many ways
-        raise InputError(
-            f"{folder / TEXT_ENCODER} should describe a text encoder, but none can be built from it: "
-            f"{in_short(error)}. {_AGAIN}"
-        ) from error
-
-
-def _check_architecture(config: JointEmbeddingConfig) -> None:
-    """Refuse what no training wrote: other types, sizes that are negative or beyond any model."""
-    known = {"text_encoder": (*WORD_ENCODERS, PRETRAINED), "image_pooling": ("linear", "weldon")}
-    for field in fields(config):
-        value = getattr(config, field.name)
-        sound = type(value) is field.type or (field.type is float and type(value) is int)
-        if sound and field.type is int:
-            sound = 0 <= value <= (_MOST_LAYERS if field.name == "sru_layers" else _LARGEST_SIZE)
-        if sound and field.type is float:
-            sound = 0 <= value < 1
-        if not sound or value not in known.get(field.name, (value,)):
-            raise ValueError(f"its architecture has {value!r:.80} as {field.name}")
+    return build_with_text_encoder(folder, lambda encoder: JointEmbedding(config, encoder))

@@ -1,4 +1,4 @@
-"""How well sentences find their images and images their sentences: ranks, recall, median rank.
+"""How well sentences, or their tokens, find their images and images their sentences: ranks, recall, median rank.
 
 A rank is exact: the number of candidates that score higher, plus the equal ones in a lower row, plus 1. It is the place
 at which `exact_search` returns the candidate. A vector of zeros is an absent image or an empty sentence: as a candidate
@@ -11,6 +11,7 @@ from torch import Tensor
 
 RECALL_AT = (1, 5, 10)
 DIRECTIONS = ("text_to_image", "image_to_text")
+TOKEN_DIRECTION = "token_to_image"
 
 
 def recall_at_k(ranks: np.ndarray, k: int) -> float:
@@ -63,10 +64,7 @@ def retrieval_ranks(
         text: (S, D);  images: (I, D);  image_of_text: (S,) the row in `images` that each sentence describes
         returns: text to image (S,), image to text (I',), I' the images that have a sentence
     """
-    text_ranks = [
-        ranks_of_answers(_similarity(text[start : start + chunk], images), image_of_text[start : start + chunk])
-        for start in range(0, len(text), chunk)
-    ]
+    text_ranks = ranks_among(text, images, image_of_text, chunk)
     described = image_of_text.unique()
     image_ranks = []
     for start in range(0, len(described), chunk):
@@ -77,7 +75,21 @@ def retrieval_ranks(
         first_best = (own & (similarity == best)).int().argmax(dim=1)  # argmax gives the first: the lower row
         image_ranks.append(ranks_of_answers(similarity, first_best))
     nothing = torch.zeros(0, dtype=torch.long, device=text.device)
-    return torch.cat([nothing, *text_ranks]).cpu().numpy(), torch.cat([nothing, *image_ranks]).cpu().numpy()
+    return text_ranks, torch.cat([nothing, *image_ranks]).cpu().numpy()
+
+
+def ranks_among(queries: Tensor, candidates: Tensor, answers: Tensor, chunk: int = 1024) -> np.ndarray:
+    """Rank of each query's answer among all candidates; `chunk` queries are compared at a time.
+
+    Shapes:
+        queries: (Q, D);  candidates: (I, D);  answers: (Q,) rows of `candidates`
+        returns: (Q,)
+    """
+    ranks = [
+        ranks_of_answers(_similarity(queries[start : start + chunk], candidates), answers[start : start + chunk])
+        for start in range(0, len(queries), chunk)
+    ]
+    return torch.cat([torch.zeros(0, dtype=torch.long, device=queries.device), *ranks]).cpu().numpy()
 
 
 def _similarity(queries: Tensor, candidates: Tensor) -> Tensor:
@@ -99,8 +111,26 @@ def recall_summary(text: Tensor, images: Tensor, image_of_text: Tensor) -> dict[
     """
     summary = {"recall_sum": 0.0}
     for direction, ranks in zip(DIRECTIONS, retrieval_ranks(text, images, image_of_text)):
+        summary |= _summary_of(direction, ranks)
         for k in RECALL_AT:
-            summary[f"{direction}_r{k}"] = recall_at_k(ranks, k)
-            summary["recall_sum"] += recall_at_k(ranks, k)
-        summary[f"{direction}_median_rank"] = median_rank(ranks)
+            summary["recall_sum"] += summary[f"{direction}_r{k}"]
     return summary
+
+
+def token_recall_summary(tokens: Tensor, images: Tensor, image_of_text: Tensor) -> dict[str, float]:
+    """R@1, R@5, R@10 and median rank of the images that tokens find by themselves: their sentence's own is right.
+
+    Every token is a query. Deviation: the paper's code counts those who are better than a token's own image from 1 on,
+    so that its R@1 is R@2; this is exact.
+
+    Shapes:
+        tokens: (S, T, D), 0 where there is no token;  images: (I, D);  image_of_text: (S,)
+    """
+    real = tokens.any(dim=2)  # (S, T)
+    answers = image_of_text.unsqueeze(1).expand(real.shape)[real]  # (Q,)
+    return _summary_of(TOKEN_DIRECTION, ranks_among(tokens[real], images, answers))
+
+
+def _summary_of(direction: str, ranks: np.ndarray) -> dict[str, float]:
+    recalls = {f"{direction}_r{k}": recall_at_k(ranks, k) for k in RECALL_AT}
+    return {**recalls, f"{direction}_median_rank": median_rank(ranks)}

@@ -25,6 +25,7 @@ from .retriever_folder import CONFIG, FILES, Description, read_description, sha2
 KINDS = {
     "joint_embedding": "visual_grounding.retrieval.joint_embedding:JointEmbeddingRetriever",
     "dual_encoder": "visual_grounding.retrieval.dual_encoder:DualEncoderRetriever",
+    "token_matcher": "visual_grounding.retrieval.token_matcher:TokenMatcherRetriever",
 }
 # Features of one network, whatever was made of its map and however large a picture it saw.
 _NOT_THE_NETWORK = ("preprocessing", "pool", "grid", "precision")
@@ -67,7 +68,7 @@ class Retriever(ABC):
         tokenizer: of its text side.
         joint_size: D.
         image_feature_size: F, of the features that it takes.
-        several_regions: whether an image has several regions, or 1.
+        several_regions: whether an image has several regions, or 1; None where it may have any number.
         preprocessing: of its own image network, where it takes pixels instead of features.
         device: where it computes.
 
@@ -93,7 +94,7 @@ class Retriever(ABC):
         tokenizer: Tokenizer,
         joint_size: int,
         image_feature_size: int,
-        several_regions: bool = False,
+        several_regions: bool | None = False,
         preprocessing: Any = None,
         device: str = "cpu",
     ) -> None:
@@ -307,8 +308,8 @@ class Retriever(ABC):
             raise InputError(f"retriever {self.folder} was trained {needs}.", flag)
 
     def _check_size(self, regions: int, size: int) -> None:
-        if size != self.image_feature_size or (regions > 1) != self.several_regions:
-            wanted = "several regions" if self.several_regions else "1 region"
+        if size != self.image_feature_size or self.several_regions not in (None, regions > 1):
+            wanted = {True: "several regions", False: "1 region", None: "any regions"}[self.several_regions]
             raise InputError(
                 f"retriever {self.folder} was trained on images of {wanted} with {self.image_feature_size} numbers, "
                 f"but these have {regions} with {size}. Use the features that it was trained on."

@@ -19,7 +19,7 @@ from ..data.pictures import Pictures, PicturesConfig
 from ..data.visual_context import VisualContext
 from ..errors import InputError
 from ..modules.joint_embedding import WORD_ENCODERS
-from ..retrieval.recall import DIRECTIONS, RECALL_AT, recall_summary
+from ..retrieval.recall import DIRECTIONS, RECALL_AT, TOKEN_DIRECTION, recall_summary, token_recall_summary
 from ..text.pretrained_tokenizer import PretrainedTokenizer
 from ..text.words import DICTIONARY, Vocabulary, WordTokenizer
 from .frozen_weights import frozen_weights_kept
@@ -42,6 +42,24 @@ class ImageTextMatchingConfig(PicturesConfig):
         default="sru",
         metadata={"help": "`sru`, `bag` (mean of learned word vectors), or a pretrained encoder: hub name or folder"},
     )
+    caption_pieces: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "cut captions at so many words or pieces, special ones included (default: the text encoder's limit)"
+        },
+    )
+
+
+def images_of_split(values: Values) -> tuple[torch.Tensor, torch.Tensor]:
+    """The images of a split, each once, and which of them each caption describes. They are in the order of their rows.
+
+    Shapes:
+        values: image (S,) row of each caption's image; images (S, D), that image once a caption
+        returns: (I, D);  (S,)
+    """
+    rows, place = torch.unique(values["image"], return_inverse=True)  # (I,), (S,)
+    last = torch.zeros_like(rows).scatter_reduce(0, place, torch.arange(len(place)), "amax")  # of its captions
+    return values["images"][last], place
 
 
 def recall_of_split(values: Values) -> dict[str, float]:
@@ -50,18 +68,33 @@ def recall_of_split(values: Values) -> dict[str, float]:
     Shapes:
         values: image (S,) row of each caption's image; text (S, D); images (S, D), that image once a caption
     """
-    rows, place = torch.unique(values["image"], return_inverse=True)  # (I,), (S,)
-    last = torch.zeros_like(rows).scatter_reduce(0, place, torch.arange(len(place)), "amax")  # of its captions
-    return recall_summary(values["text"], values["images"][last], place)
+    return recall_summary(values["text"], *images_of_split(values))
+
+
+def token_recall_of_split(values: Values) -> dict[str, float]:
+    """The same for tokens: each against every image.
+
+    Shapes:
+        values: image (S,); tokens (S, T, D), 0 where a caption has no token; images (S, D)
+    """
+    return token_recall_summary(values["tokens"], *images_of_split(values))
+
+
+def scores_of(direction: str) -> tuple[str, ...]:
+    """Names of what is logged of a direction."""
+    return (*(f"{direction}_r{k}" for k in RECALL_AT), f"{direction}_median_rank")
 
 
 EMBEDDINGS = Scored(
     values=("image", "text", "images"),
-    scores=(
-        *(f"{way}_{score}" for way in DIRECTIONS for score in (*(f"r{k}" for k in RECALL_AT), "median_rank")),
-        "recall_sum",
-    ),
+    scores=(*(score for direction in DIRECTIONS for score in scores_of(direction)), "recall_sum"),
     score=recall_of_split,
+)
+TOKENS = Scored(
+    values=("image", "tokens", "images"),
+    scores=scores_of(TOKEN_DIRECTION),
+    score=token_recall_of_split,
+    optional=True,  # of models with a vector for each token
 )
 
 
@@ -70,7 +103,8 @@ class ImageTextMatchingTask(ValidationScores):
     """Bring captions and their images together.
 
     A criterion hands over `embeddings` in evaluation (`validation_scores.py`): `image` (B,), which image each caption
-    describes, `text` (B, D) and `images` (B, D).
+    describes, `text` (B, D) and `images` (B, D); of a model with a vector for each token also `tokens`, with `tokens`
+    (B, T, D) in place of the text, 0 where there is no token. Special pieces don't count as tokens.
 
     Attributes:
         tokenizer: sentences to numbers, for the text encoder of `--text-encoder`.
@@ -83,7 +117,7 @@ class ImageTextMatchingTask(ValidationScores):
     cfg: ImageTextMatchingConfig
     source_dictionary = None
     target_dictionary = None
-    scored = {"embeddings": EMBEDDINGS}
+    scored = {"embeddings": EMBEDDINGS, "tokens": TOKENS}
 
     def __init__(self, cfg: ImageTextMatchingConfig) -> None:
         super().__init__(cfg)
@@ -113,6 +147,14 @@ class ImageTextMatchingTask(ValidationScores):
             self.tokenizer: Any = WordTokenizer(self.vocabulary)
         else:
             self.tokenizer = PretrainedTokenizer(cfg.text_encoder)
+        if cfg.caption_pieces is not None:
+            fewest, most = len(self.tokenizer.around) + 1, self.tokenizer.max_tokens
+            if not fewest <= cfg.caption_pieces <= most:
+                raise InputError(
+                    f"--caption-pieces should be {fewest} to {most}, as --text-encoder {cfg.text_encoder} reads no "
+                    f"more and puts {fewest - 1} special ones around a caption, but is {cfg.caption_pieces}."
+                )
+            self.tokenizer.max_tokens = cfg.caption_pieces
 
     @classmethod
     def setup_task(cls, cfg: ImageTextMatchingConfig, **kwargs: Any) -> "ImageTextMatchingTask":

@@ -19,6 +19,7 @@ from fairseq.logging import meters, metrics
 from fairseq.logging.meters import Meter, MetersDict
 from fairseq.tasks import FairseqTask
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 logger = logging.getLogger(__name__)
 
@@ -32,12 +33,15 @@ class Scored:
     Attributes:
         values: names of the tensors, beside `id`.
         scores: names of what is logged.
-        score: from the values of a whole split, sorted by id, to the scores.
+        score: from the values of a whole split, sorted by id, to the scores. Values of different lengths are filled up
+            with zeros.
+        optional: whether a criterion may leave them out without a word.
     """
 
     values: Sequence[str]
     scores: Sequence[str]
     score: Callable[[Values], Mapping[str, float]]
+    optional: bool = False
 
 
 class ValidationScores(FairseqTask):
@@ -92,7 +96,7 @@ class ValidationScores(FairseqTask):
             mine = self._open
         finally:
             self._open = None
-        absent = [name for name in self.scored if name not in mine]
+        absent = [name for name, scored in self.scored.items() if name not in mine and not scored.optional]
         if sample and absent and not self._said:
             logger.warning(
                 f"{type(criterion).__name__} hands over no {', '.join(absent)}, so {type(self).__name__} can't log "
@@ -163,7 +167,7 @@ class SplitMeter(Meter):
         """All scores of what was collected."""
         if self._scores is None:
             items = [self._items[item] for item in sorted(self._items)]
-            self._scores = self._score({name: torch.stack([item[name] for item in items]) for name in items[0]})
+            self._scores = self._score({name: _together([item[name] for item in items]) for name in items[0]})
         return self._scores
 
 
@@ -197,6 +201,12 @@ class EarlierMeter(MetersDict._DerivedMeter):
 
 # fairseq looks up the classes of a checkpoint's meters by their names in its own module.
 meters.RetrievalMeter = meters.SplitMeter = EarlierMeter  # of 0.1.0, and between it and the next
+
+
+def _together(rows: list[Tensor]) -> Tensor:
+    """(S, …); where rows have different lengths, the shorter ones end in zeros."""
+    alike = all(row.shape == rows[0].shape for row in rows)
+    return torch.stack(rows) if alike else pad_sequence(rows, batch_first=True)
 
 
 def _to_cpu(value: Tensor) -> Tensor:

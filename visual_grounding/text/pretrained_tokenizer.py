@@ -1,6 +1,7 @@
 """Tokenizers of pretrained models, from a hub name or a local folder; sentences as a text encoder reads them."""
 
 import unicodedata
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ class PretrainedTokenizer:
 
     Attributes:
         pad: number of the padding piece.
-        max_tokens: the encoder's limit; longer sentences are cut here.
+        max_tokens: longer sentences are cut here, special tokens included; at first the encoder's limit.
 
     Raises:
         InputError: no tokenizer loads from `name`, its limit isn't a number, or its model isn't an encoder.
@@ -147,6 +148,13 @@ class PretrainedTokenizer:
         self.tokenizer = load_tokenizer(name, TEXT_ENCODER)
         self.max_tokens = longest_sentence(self.tokenizer, config, f"text encoder {name!r}")
         self.pad: int = self.tokenizer.pad_token_id or 0
+
+    @cached_property
+    def around(self) -> frozenset[int]:
+        """Numbers of the special tokens that it puts around a sentence."""
+        probe = self.tokenizer("a", return_special_tokens_mask=True)
+        pieces = zip(probe["input_ids"], probe["special_tokens_mask"])
+        return frozenset(number for number, special in pieces if special)
 
     def encode(self, texts: list[str]) -> tuple[list[list[int]], int]:
         """Numbers of each sentence's pieces, and how many sentences were cut."""

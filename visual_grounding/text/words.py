@@ -123,6 +123,7 @@ class WordTokenizer:
     """
 
     pad = PAD
+    around: frozenset[int] = frozenset()  # it puts nothing around a sentence
 
     def __init__(self, vocabulary: Vocabulary, max_tokens: int = 256) -> None:
         self.vocabulary = vocabulary
