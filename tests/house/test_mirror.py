@@ -25,6 +25,7 @@ ELSEWHERE = {
     "cli/report.py": "analysis/test_report.py",
     "cli/scoring.py": "cli/test_evaluate.py",
     "cli/retrieve.py": "cli/test_retrieval_verbs.py",
+    "cli/tables.py": "cli/test_stats.py",
     "cli/user_dir.py": "cli/test_main.py",
     "data/complete_batches.py": "data/test_visual_batches.py",
     "devices.py": "features/test_extraction.py",

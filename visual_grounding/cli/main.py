@@ -26,6 +26,7 @@ VERBS = {
     "average": "several checkpoints -> one with their mean weights",
     "evaluate": "translations -> BLEU, chrF, METEOR, significance",
     "evaluate contrastive": "scores of correct and incorrect translations -> which a model prefers (CoMMuTE)",
+    "stats": "corpora in one table: sizes, divergence, share of grounded tokens",
     "report": "sentences, their images and translations side by side",
     "report heatmap": "where in its image a text is, as a heat map; the pointing game",
     "report regions": "photos with their regions drawn: boxes, labels, scores",
