@@ -30,6 +30,7 @@ VERBS = {
     "report": "sentences, their images and translations side by side",
     "report heatmap": "where in its image a text is, as a heat map; the pointing game",
     "report regions": "photos with their regions drawn: boxes, labels, scores",
+    "report vokens": "sentences with the image of each of their pieces",
     "report runs": "several seeds in one table: spread, differences, one test",
     "probe": "what a trained model does with its images: one of the following",
     "probe attention-mass": "share of each decoder layer's attention on regions, and on which boxes",
