@@ -1,91 +1,11 @@
-# What recipes on Multi30k's rows with photos are made of; read by `source`, after `here`, the recipe's folder, is set.
-#
-#   run NAME COMMAND…     once: a rerun skips what was done, by the same command; what it says is in OUT/logs/NAME.log
-#   later COMMAND…        beside the next ones, at most JOBS at a time (a command of the shell: run, or a function)
-#   finish                waits for all of them
-#   step TEXT             says what comes
-#
-# A command that was stopped is given again: fairseq-train goes on from its last checkpoint, visual-grounding's verbs
-# from what they finished. Below are the choices of every recipe, each an environment variable, and at the end the steps
-# that all have.
-DATA=${DATA:-${VISUAL_GROUNDING_DATA:-../shared/data}} # holds flickr8k/ and downstream/multi30k_masking/
-OUT=${OUT:-$here/out}
+# What recipes on Multi30k's rows with photos are made of, beside ../steps.sh; read by `source`, after `here`, the recipe's
+# folder, is set. First their own choices, each an environment variable, then the steps that all have.
 TARGET_LANG=${TARGET_LANG:-de} # translate from English into de or fr
-SEEDS=${SEEDS:-1}              # models of each kind that is trained: seeds 1 to SEEDS
-FULL=${FULL:-}                 # any word: all rows of the README, not only the default ones
-DEVICE=${DEVICE:-cpu}          # cpu, or cuda
-SIZE=${SIZE:-small}            # small: two CPU cores; paper: the paper's sizes, for a GPU
-LIMIT=${LIMIT:-}               # rows of each file to keep, to try the recipe
 METEOR_JAR=${METEOR_JAR:-}     # METEOR's program; without it METEOR isn't computed
-JOBS=${JOBS:-2}                # commands at a time
-for choice in SEEDS JOBS ${LIMIT:+LIMIT}; do
-    if [[ ! ${!choice} =~ ^[1-9][0-9]*$ ]]; then
-        echo "$choice should be a whole number from 1 on, but is '${!choice}'." >&2
-        exit 2
-    fi
-done
-export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1
-# On processors that aren't Intel's MKL, which multiplies matrices for torch, keeps to slow kernels. Told that this is one
-# it makes VLP's trainings 1.8 times as fast on an AMD EPYC, VTLM's 1.4 times, in the same precision.
-temporary=$(mktemp -d)
-trap 'rm -rf "$temporary"' EXIT
-if [ "$DEVICE" = cpu ] && [ -z "${LD_PRELOAD:-}" ] && grep -q AuthenticAMD /proc/cpuinfo 2>/dev/null &&
-    echo 'int mkl_serv_intel_cpu_true(void) { return 1; }' | cc -shared -fPIC -x c -o "$temporary/mkl.so" - 2>/dev/null; then
-    export LD_PRELOAD=$temporary/mkl.so
-fi
-device=(--cpu)
-if [ "$DEVICE" = cuda ]; then device=(--fp16); fi
+source "$(dirname "${BASH_SOURCE[0]}")/../steps.sh" # DATA, OUT, SEEDS, FULL, DEVICE, SIZE, LIMIT, JOBS
 # A model that hardly learned anything doesn't end its sentences: on a slice, generation is cut short.
 generation=(--max-tokens 4096)
 if [ -n "$LIMIT" ]; then generation+=(--max-len-b 20); fi
-
-step() { printf '[%s] %s\n' "$(date +%T)" "$*"; }
-
-run() {
-    local name=$1 said log done
-    shift
-    said=$(printf '%q ' "$@")
-    log=$OUT/logs/$name.log done=$OUT/done/$name
-    mkdir -p "$(dirname "$log")" "$(dirname "$done")"
-    if [ -f "$done" ]; then
-        if [ "$(tail -n +2 "$done")" = "$said" ]; then return 0; fi
-        printf 'OUT=%s was made with other settings: there %s was\n  %s\nbut now it is\n  %s\nGive these settings an OUT of their own.\n' \
-            "$OUT" "$name" "$(tail -n +2 "$done")" "$said" >&2
-        return 2
-    fi
-    # Training goes on where it was stopped, and so does its log; whatever else is run begins anew.
-    if [ "$1" != fairseq-train ]; then : >"$log"; fi
-    local started=$SECONDS failed
-    # Outside of any condition: in one, bash lets a function go on behind a command in it that failed.
-    set +e
-    (set -e; "$@") >>"$log" 2>&1
-    failed=$?
-    set -e
-    if [ $failed != 0 ]; then
-        tail -n 25 "$log" >&2
-        echo "This failed; the whole log is in $log" >&2
-        return 1
-    fi
-    printf '%s s\n%s' $((SECONDS - started)) "$said" >"$done.new"
-    mv "$done.new" "$done"
-}
-
-# A lane that succeeds says so in a file: in hours the system gives its number to another process, and bash then no
-# longer knows how it ended.
-lanes=0 succeeded=$temporary/succeeded
-touch "$succeeded"
-later() {
-    while [ "$(jobs -rp | wc -l)" -ge "$JOBS" ]; do sleep 1; done
-    lanes=$((lanes + 1))
-    { "$@"; echo yes >>"$succeeded"; } &
-}
-finish() {
-    wait
-    if [ "$(wc -l <"$succeeded")" -ne "$lanes" ]; then
-        echo "Not all of it was done; given again, the same command goes on." >&2
-        exit 1
-    fi
-}
 
 unpack() { # OUT/photos: those of all splits
     local split

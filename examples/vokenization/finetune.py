@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import (
+    AutoConfig,
+    AutoModel,
     AutoModelForMultipleChoice,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
@@ -45,7 +47,13 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="its folder of texts.py")
     parser.add_argument("--seed", type=int, default=1, help="(default: %(default)s)")
     parser.add_argument("--epochs", type=float, default=3, help="(default: %(default)s)")
-    parser.add_argument("--noise", type=float, default=0, help="root mean square of what is added to all weights first")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--random", action="store_true", help="begin with random weights of the model's sizes")
+    start.add_argument(
+        "--noise-like",
+        metavar="MODEL",
+        help="add noise to all weights first, of the size by which this one's differ (VOK Table 3)",
+    )
     parser.add_argument("--out", type=Path, required=True, help="JSON to write")
     args = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -67,18 +75,26 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def add_noise(model: Any, size: float, seed: int) -> None:
-    """Gaussian noise on every weight (VOK Table 3: as much as a vision-language model's weights moved)."""
-    generator = torch.Generator().manual_seed(seed)
+def begin(args: argparse.Namespace, auto_class: Any, **options: Any) -> tuple[Any, dict[str, float]]:
+    """The model to fine-tune, and what there is to say of its weights."""
+    if args.random:
+        return auto_class.from_config(AutoConfig.from_pretrained(args.model, **options)), {}
+    model = auto_class.from_pretrained(args.model, **options)
+    if not args.noise_like:
+        return model, {}
+    own = dict(model.base_model.named_parameters())
+    other = dict(AutoModel.from_pretrained(args.noise_like).named_parameters())
+    squares = [(weight - other[name]).square().sum() for name, weight in own.items() if name in other]
+    size = float((sum(squares) / sum(own[name].numel() for name in own if name in other)) ** 0.5)
+    generator = torch.Generator().manual_seed(args.seed)
     with torch.no_grad():
-        for weight in model.base_model.parameters():
+        for weight in own.values():
             weight += size * torch.randn(weight.shape, generator=generator)
+    return model, {"noise": size}
 
 
 def trained(args: argparse.Namespace, model: Any, train: Any, collate: Callable[..., Any], kind: str) -> Trainer:
     """A trainer that has trained."""
-    if args.noise:
-        add_noise(model, args.noise, args.seed)
     rate, batch, warmup = SETTINGS[kind]
     steps = -(-len(train) // batch) * args.epochs
     settings = TrainingArguments(
@@ -107,9 +123,8 @@ def sentences(args: argparse.Namespace, rows: dict[str, list[dict]], tokenizer: 
     graded = args.task == "stsb"
     names = sorted({row["label"] for row in rows["train"]})
     numbers = {name: number for number, name in enumerate(names)}
-    model = AutoModelForSequenceClassification.from_pretrained(
-        args.model, num_labels=1 if graded else len(names), problem_type="regression" if graded else None
-    )
+    options = {"num_labels": 1, "problem_type": "regression"} if graded else {"num_labels": len(names)}
+    model, said_of_weights = begin(args, AutoModelForSequenceClassification, **options)
 
     def encode(row: dict[str, str]) -> dict[str, Any]:
         pieces = tokenizer(row["text"], row.get("pair"), truncation=True, max_length=LENGTH)
@@ -119,7 +134,8 @@ def sentences(args: argparse.Namespace, rows: dict[str, list[dict]], tokenizer: 
     trainer = trained(args, model, data["train"], DataCollatorWithPadding(tokenizer), SENTENCES)
     said = trainer.predict(data["dev"]).predictions
     answers = np.array([row["labels"] for row in data["dev"]])
-    return grade_scores(said[:, 0], answers) if graded else label_scores(args.task, said.argmax(axis=1), answers)
+    scores = grade_scores(said[:, 0], answers) if graded else label_scores(args.task, said.argmax(axis=1), answers)
+    return {**scores, **said_of_weights}
 
 
 def label_scores(task: str, said: np.ndarray, answers: np.ndarray) -> dict[str, float]:
@@ -143,7 +159,7 @@ def grade_scores(said: np.ndarray, answers: np.ndarray) -> dict[str, float]:
 
 def choices(args: argparse.Namespace, rows: dict[str, list[dict]], tokenizer: Any) -> dict[str, Any]:
     """A beginning and several endings, of which one is right."""
-    model = AutoModelForMultipleChoice.from_pretrained(args.model)
+    model, said_of_weights = begin(args, AutoModelForMultipleChoice)
 
     def encode(row: dict[str, Any]) -> dict[str, Any]:
         endings = row["endings"]
@@ -163,12 +179,13 @@ def choices(args: argparse.Namespace, rows: dict[str, list[dict]], tokenizer: An
     data = {part: [encode(row) for row in rows[part]] for part in rows}
     trainer = trained(args, model, data["train"], collate, CHOICES)
     found = trainer.predict(data["dev"])
-    return label_scores(args.task, found.predictions.argmax(axis=1), np.array([row["label"] for row in data["dev"]]))
+    answers = np.array([row["label"] for row in data["dev"]])
+    return {**label_scores(args.task, found.predictions.argmax(axis=1), answers), **said_of_weights}
 
 
 def questions(args: argparse.Namespace, rows: dict[str, list[dict]], tokenizer: Any) -> dict[str, Any]:
     """Where in a context a question's answer stands (SQuAD v1.1's way)."""
-    model = AutoModelForQuestionAnswering.from_pretrained(args.model)
+    model, said_of_weights = begin(args, AutoModelForQuestionAnswering)
     collator = DataCollatorWithPadding(tokenizer)
 
     def encode(row: dict[str, Any], number: int) -> list[dict[str, Any]]:
@@ -212,7 +229,8 @@ def questions(args: argparse.Namespace, rows: dict[str, list[dict]], tokenizer: 
             for number, row in enumerate(rows["dev"])
         )
     )
-    return {"exact": float(np.mean(exact)), "f1": float(np.mean(overlap)), "score": float(np.mean(overlap))}
+    means = float(np.mean(exact)), float(np.mean(overlap))
+    return {"exact": means[0], "f1": means[1], "score": means[1], **said_of_weights}
 
 
 def best_spans(

@@ -6,7 +6,8 @@ Writes
 OUT/captions/{train,valid}.tsv, key and caption of the training and development photos, and OUT/shuffled/, the same with
 captions of other photos; OUT/photos.keys, the photo of each row of the data's arrays; OUT/candidates, the training
 ones; OUT/text/{train,valid}.txt, all text at hand, and a part of each source that is kept out; OUT/text/captions.txt
-and OUT/text/wiki.txt, equally many words of each (Table 4); and OUT/tasks/NAME/{train,dev}.jsonl.
+and OUT/text/wiki.txt, equally many words of each (Table 4); and OUT/tasks/NAME/{train,dev}.jsonl,
+with the sentences of the former in sentences.txt.
 
 A sentence of a task's development part is never in the text that language models learn from.
 """
@@ -42,6 +43,9 @@ def main() -> int:
                 write(
                     args.out / "tasks" / name / f"{part}.jsonl", (json.dumps(row, ensure_ascii=False) for row in rows)
                 )
+            write(
+                args.out / "tasks" / name / "sentences.txt", (text for row in parts["train"] for text in texts_of(row))
+            )
             print(f"task {name}: {len(parts['train'])} rows to learn from, {len(parts['dev'])} to measure on")
         write_text(args.data, args.out / "text", tasks, args.limit)
     except InputError as error:

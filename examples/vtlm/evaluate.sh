@@ -17,7 +17,7 @@ visual_of() { # KIND NAME ORDER
 trained_on() { # KIND NAME
     case $2 in
     synthetic*) [ "$1" = plain ] ;; # the captions that a machine translated are whole
-    all-regions* | narrow* | short*) [ "$1" = masked ] ;;
+    vtlm-mmt-random | unmasked* | people* | grid* | all-regions* | narrow* | short*) [ "$1" = masked ] ;;
     esac
 }
 

@@ -2,4 +2,4 @@
 # Everything: install, prepare, train, evaluate. --full: every row of the README. Choices: settings.sh, ../multi30k/recipe.sh.
 set -euo pipefail
 folder=$(dirname "${BASH_SOURCE[0]}")
-bash "$folder/../multi30k/run.sh" "$folder" "$@"
+bash "$folder/../run.sh" "$folder" "$@"

@@ -47,22 +47,23 @@ vtlm() {
     finetune "$1" vtlm vtlm-mmt
     if [ -n "$FULL" ]; then
         finetune "$1" vtlm vtlm-nmt
-        finetune "$1" vtlm vtlm-mmt-random --visual-random-cross-attention
+        KINDS=masked finetune "$1" vtlm vtlm-mmt-random --visual-random-cross-attention
     fi
 }
+# Other ways to pre-train: of masked sources alone, where images count.
 unmasked() {
     pretrain "$1" unmasked three-way $(images three-way) --visual-unmasked
-    finetune "$1" unmasked unmasked-mmt
+    KINDS=masked finetune "$1" unmasked unmasked-mmt
 }
 people() { # pre-trained on the rows that people translated alone
     pretrain "$1" people plain $(images plain) "${people_decay[@]}"
-    finetune "$1" people people-mmt
+    KINDS=masked finetune "$1" people people-mmt
 }
 grid() { # cells of a grid with a classifier's labels, in place of a detector's regions
     pretrain "$1" grid three-way $(images three-way cells)
-    STORE=cells finetune "$1" grid grid-mmt
+    STORE=cells KINDS=masked finetune "$1" grid grid-mmt
 }
-# What holds the gain back? Masked sources alone.
+# What holds the gain back?
 all_regions() { # also those that the detector is unsure of
     pretrain "$1" all-regions three-way $(images three-way all-regions)
     STORE=all-regions KINDS=masked finetune "$1" all-regions all-regions-mmt

@@ -60,13 +60,13 @@ def vokenize(
             "several ranks should each read the whole text, but standard input goes to one of them. Give a file.",
             "text",
         )
+    reader = TextReader(text, shard_lines)
     plan = _plan(vokenizer, cutter, keep_scores, shard_lines)
     arrays: dict[str, tuple[tuple[int, ...], str]] = {"vokens": ((), "int32"), LENGTHS: ((), "int64")}
     if keep_scores:
         arrays[SCORES] = ((), "float16")
     published = [name for name in arrays if name != LENGTHS]
     artefact = GrowingArtefact(out, VOKENS, plan, arrays, [TOKENS], published)
-    reader = TextReader(text, shard_lines)
     if artefact.finished:
         return _of_this_text(Vokens(out), reader)
     count = 0

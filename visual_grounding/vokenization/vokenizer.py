@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, check_at_least_one
 from ..retrieval.index import Index
 from ..retrieval.nearest import nearest
 from ..retrieval.retriever_folder import TEXT_ENCODER
@@ -93,6 +93,8 @@ class _Matching(Vokenizer):
         precision: str = "float32",
     ) -> None:
         index.check_retriever(retriever)
+        if batch_tokens is not None:
+            check_at_least_one(batch_tokens=batch_tokens)
         device = torch.device(retriever.device)
         if device.type == "cpu" and precision == "float16":
             raise InputError("float16 needs a GPU; a CPU takes float32 or bfloat16.", "precision")

@@ -11,10 +11,10 @@ from tests.conftest import REPOSITORY
 
 @pytest.fixture
 def recipe(tmp_path: Path):
-    """Runs lines of bash behind recipe.sh, in a folder of their own."""
+    """Runs lines of bash behind steps.sh, in a folder of their own."""
 
     def run(lines: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        script = f"set -euo pipefail\nOUT={tmp_path}/out\nsource {REPOSITORY}/examples/multi30k/recipe.sh\n{lines}"
+        script = f"set -euo pipefail\nOUT={tmp_path}/out\nsource {REPOSITORY}/examples/steps.sh\n{lines}"
         return subprocess.run(
             ["bash", "-c", script], cwd=tmp_path, env={**os.environ, **variables}, capture_output=True, text=True
         )

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# The floors, fine-tuning on every task, tables. Choices: settings.sh.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
+
+step "do tokens find their photos, and do models tell vokens? OUT/floors.json"
+run floors python $here/floors.py --matcher "$OUT/matchers/tokens" --control "$OUT/matchers/shuffled" --photos "$OUT/photos" \
+    --captions "$OUT/captions/valid.tsv" --train "$OUT/vokens/matching/train" --valid "$OUT/vokens/matching/valid" \
+    --log "$OUT/logs/seed1/train-voken.log" --out "$OUT/floors.json"
+
+finetune() { # SEED ROW MODEL FLAGS…: OUT/seedS/scores/ROW/TASK.json
+    local seed=$1 row=$2 model=$3 task
+    shift 3
+    for task in $TASKS; do
+        run "seed$seed/finetune-$row-$task" python $here/finetune.py --model "$model" --task "$task" --data "$OUT/tasks/$task" \
+            --seed "$seed" --epochs "$TASK_EPOCHS" "$@" --out "$OUT/seed$seed/scores/$row/$task.json"
+    done
+}
+for seed in $(seq "$SEEDS"); do
+    step "seed $seed: fine-tuning on $TASKS"
+    for row in mlm-more voken shuffled; do later finetune "$seed" $row "$OUT/seed$seed/models/$row"; done
+    if [ -n "$FULL" ]; then
+        for row in mlm voken-only random tokens sentence-label propagated term-frequency deep-head captions wiki; do
+            later finetune "$seed" $row "$OUT/seed$seed/models/$row"
+        done
+        later finetune "$seed" none "$OUT/seed$seed/models/mlm" --random
+        later finetune "$seed" bert "$BERT"
+        later finetune "$seed" bert-vision "$OUT/seed$seed/models/bert-vision"
+        later finetune "$seed" bert-noise "$BERT" --noise-like "$OUT/seed$seed/models/bert-vision"
+    fi
+done
+finish
+
+step "tables: OUT/table.md; corpora: OUT/stats; pictures: OUT/pictures"
+texts=("captions=$OUT/text/captions.txt" "all=$OUT/text/train.txt")
+for task in $TASKS; do texts+=("$task=$OUT/tasks/$task/sentences.txt"); done
+run stats visual-grounding stats --text "${texts[@]}" --reference all --captions captions --out "$OUT/stats"
+python $here/table.py --out "$OUT" --seeds "$SEEDS"

@@ -1,0 +1,109 @@
+"""What must be so before the rest means anything: tokens find their photos, and language models tell vokens.
+
+    python floors.py --matcher matchers/tokens --control matchers/shuffled --photos photos \\
+        --captions captions/valid.tsv --train vokens/train --valid vokens/valid --log train-voken.log --out floors.json
+
+The recall of single tokens at 10 among the development photos, with a 95 % interval by a bootstrap over photos: its
+lower end should be three times the recall of the control, a matcher that learned from captions of other photos. Voken
+accuracy on kept-out text should be above the commonest voken where a piece is masked, and above the commonest voken of
+that piece where it isn't. Exits with 1 where one of them doesn't hold.
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from visual_grounding.vokenization.commonest_vokens import commonest_vokens
+
+from visual_grounding.features.store import FeatureStore
+from visual_grounding.retrieval.recall import ranks_among
+from visual_grounding.retrieval.retriever import Retriever
+from visual_grounding.retrieval.token_matcher import TokenMatcherRetriever
+from visual_grounding.text.captions import read_captions
+from visual_grounding.vokenization.vokens import Vokens
+
+SAMPLES, AT, TIMES = 2000, 10, 3
+
+
+def main() -> int:
+    """Measure and judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("matcher", "control", "photos", "captions", "train", "valid", "log", "out"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    args = parser.parse_args()
+    store = FeatureStore(args.photos)
+    captions = read_captions(args.captions)
+    recall = {
+        name: token_recall(Retriever.load(folder), store, captions)
+        for name, folder in (("matcher", args.matcher), ("control", args.control))
+    }
+    floors = commonest_vokens(Vokens(args.train), Vokens(args.valid))
+    told = last_validation(args.log.read_text(encoding="utf-8"))
+    found = {
+        "recall": recall,
+        "commonest_voken": floors.overall,
+        "commonest_voken_of_piece": floors.of_piece,
+        **told,
+        "holds": {
+            "recall": recall["matcher"]["low"] >= TIMES * recall["control"]["recall"],
+            "masked": told["voken_accuracy_masked"] > floors.overall,
+            "visible": told["voken_accuracy_visible"] > floors.of_piece,
+        },
+    }
+    args.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(found, indent=2))
+    return int(not all(found["holds"].values()))
+
+
+@torch.inference_mode()
+def token_recall(retriever: Retriever, store: FeatureStore, captions: list[tuple[str, str]]) -> dict[str, float]:
+    """Recall at 10 of all tokens of the captions, special pieces aside, among the photos that they describe."""
+    if not isinstance(retriever, TokenMatcherRetriever):
+        raise SystemExit(f"{retriever.folder} should be a matcher of tokens")
+    keys = list(dict.fromkeys(key for key, _ in captions))
+    rows = store.rows_of(keys)
+    features, absent = store.gather(np.array([[rows[key]] for key in keys]))  # (I, 1, R, F), (I, 1, R)
+    images = retriever.encode_images(torch.from_numpy(features[:, 0]).float(), torch.from_numpy(absent[:, 0]))
+    place = {key: number for number, key in enumerate(keys)}
+    vectors, answers = [], []
+    around = torch.tensor(sorted(retriever.tokenizer.around))
+    for start in range(0, len(captions), 256):
+        part = captions[start : start + 256]
+        numbers = retriever.tokenize([caption for _, caption in part])[0]
+        tokens = torch.nn.utils.rnn.pad_sequence([torch.tensor(each) for each in numbers], batch_first=True)
+        padding = torch.arange(tokens.shape[1]) >= torch.tensor([[len(each)] for each in numbers])
+        real = ~padding & ~torch.isin(tokens, around)
+        vectors.append(retriever.embed_tokens(tokens, padding)[real])
+        answers.append(torch.tensor([place[key] for key, _ in part]).unsqueeze(1).expand(real.shape)[real])
+    photo = torch.cat(answers)
+    right = (ranks_among(torch.cat(vectors), images, photo) <= AT).astype(np.float64)
+    hits, counts = (
+        np.bincount(photo.numpy(), weights=each, minlength=len(keys)) for each in (right, np.ones_like(right))
+    )
+    drawn = np.random.default_rng(0).integers(len(keys), size=(SAMPLES, len(keys)))
+    low, high = np.quantile(hits[drawn].sum(1) / counts[drawn].sum(1), [0.025, 0.975])
+    return {
+        "recall": float(right.mean()),
+        "low": float(low),
+        "high": float(high),
+        "tokens": len(right),
+        "photos": len(keys),
+    }
+
+
+def last_validation(log: str) -> dict[str, float]:
+    """What the last validation of a training said."""
+    lines = [line for line in log.splitlines() if "valid on 'valid' subset" in line]
+    names = ("voken_accuracy_masked", "voken_accuracy_visible", "ppl")
+    found = {name: re.findall(rf"\b{name} ([0-9.]+)", lines[-1]) if lines else [] for name in names}
+    if not all(found.values()):
+        raise SystemExit("the log should have the scores of a validation, but has none")
+    return {name: float(values[-1]) for name, values in found.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

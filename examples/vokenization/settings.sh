@@ -1,0 +1,29 @@
+# What the scripts of this folder share: BERT, sizes of models and trainings. Read by `source`.
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+here=examples/vokenization
+source examples/steps.sh # DATA, OUT, SEEDS, FULL, DEVICE, SIZE, LIMIT, JOBS
+find_bert
+
+TASKS=${TASKS:-sst2 qqp mnli}
+if [ -n "$FULL" ]; then TASKS="sst2 qnli qqp mnli codah xquad rte mrpc stsb"; fi
+TASK_EPOCHS=${TASK_EPOCHS:-3}
+case $SIZE in
+small)
+    MATCH_EPOCHS=${MATCH_EPOCHS:-5} UPDATES=${UPDATES:-1500} VISION_EPOCHS=${VISION_EPOCHS:-2}
+    arch=voken_bert
+    sizes=(--bert-layers 3 --bert-size 192 --bert-heads 4 --bert-ffn-size 768)
+    rates=(--lr 0.001 --warmup-updates $((UPDATES / 10)) --batch-size 64 --dropout 0.1)
+    vision_sizes=(--bert "$BERT")
+    ;;
+paper)
+    MATCH_EPOCHS=${MATCH_EPOCHS:-20} UPDATES=${UPDATES:-160000} VISION_EPOCHS=${VISION_EPOCHS:-20}
+    arch=voken_bert_6l_512h sizes=()
+    rates=(--lr 0.0002 --warmup-updates 10000 --batch-size 256)
+    vision_sizes=(--bert "$BERT")
+    ;;
+*)
+    echo "SIZE should be small or paper, but is '$SIZE'." >&2
+    exit 2
+    ;;
+esac
+MORE_UPDATES=$((UPDATES + UPDATES / 10)) # as much computation as voken classification adds, as in the paper

@@ -1,0 +1,79 @@
+"""Scores of all rows and seeds as one table, and each task's gain beside its grounding ratio (VOK Tables 2 to 6, A.7).
+
+    python table.py --out out --seeds 3
+
+Reads OUT/seedN/scores/ROW/TASK.json and OUT/stats/statistics.json; writes OUT/table.md and OUT/table.json.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from tabulate import tabulate
+
+MODEL, TWIN = "voken", "mlm-more"
+
+
+def main() -> int:
+    """Write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=1)
+    args = parser.parse_args()
+    scores = read_scores(args.out, args.seeds)
+    tasks = list(dict.fromkeys(task for row in scores.values() for task in row))
+    rows = []
+    for name, of_task in scores.items():
+        means = [mean_and_spread(of_task.get(task, [])) for task in tasks]
+        whole = all(len(of_task.get(task, [])) == args.seeds for task in tasks)
+        average = [np.mean([of_task[task][seed] for task in tasks]) for seed in range(args.seeds)] if whole else []
+        rows.append([name, *means, mean_and_spread(average)])
+    table = tabulate(rows, ["", *tasks, "mean"], tablefmt="github")
+    gains = gain_table(scores, tasks, ratios(args.out))
+    (args.out / "table.md").write_text(f"{table}\n\n{gains}\n", encoding="utf-8")
+    (args.out / "table.json").write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
+    print(f"{table}\n\n{gains}")
+    return 0
+
+
+def read_scores(out: Path, seeds: int) -> dict[str, dict[str, list[float]]]:
+    """Row -> task -> the score of each seed."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for seed in range(1, seeds + 1):
+        for path in sorted((out / f"seed{seed}" / "scores").glob("*/*.json")):
+            score = json.loads(path.read_text(encoding="utf-8"))["score"]
+            found.setdefault(path.parent.name, {}).setdefault(path.stem, []).append(100 * score)
+    return found
+
+
+def mean_and_spread(values: list[float]) -> str:
+    """Mean, and where there are several, standard deviation."""
+    if not values:
+        return ""
+    return f"{np.mean(values):.1f}" + (f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else "")
+
+
+def ratios(out: Path) -> dict[str, float]:
+    """Each corpus' grounding ratio."""
+    path = out / "stats" / "statistics.json"
+    if not path.is_file():
+        return {}
+    said = json.loads(path.read_text(encoding="utf-8"))
+    return {corpus["name"]: corpus["grounding_ratio"] for corpus in said["corpora"]}
+
+
+def gain_table(scores: dict[str, dict[str, list[float]]], tasks: list[str], ratio: dict[str, float]) -> str:
+    """Gain over the twin for each task, seed by seed, beside its grounding ratio, least grounded first."""
+    rows = []
+    for task in sorted(tasks, key=lambda name: ratio.get(name, 0.0)):
+        if MODEL in scores and TWIN in scores:
+            gains = [a - b for a, b in zip(scores[MODEL].get(task, []), scores[TWIN].get(task, []))]
+            said = ", ".join(f"{gain:+.1f}" for gain in gains)
+            rows.append([task, f"{100 * ratio[task]:.1f} %" if task in ratio else "", f"{np.mean(gains):+.1f}", said])
+    return tabulate(rows, ["task", "grounding ratio", f"{MODEL} minus {TWIN}", "each seed"], tablefmt="github")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
