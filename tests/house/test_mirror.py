@@ -25,6 +25,7 @@ ELSEWHERE = {
     "cli/report.py": "analysis/test_report.py",
     "cli/scoring.py": "cli/test_evaluate.py",
     "cli/retrieve.py": "cli/test_retrieval_verbs.py",
+    "cli/tables.py": "cli/test_stats.py",
     "cli/user_dir.py": "cli/test_main.py",
     "data/complete_batches.py": "data/test_visual_batches.py",
     "devices.py": "features/test_extraction.py",
@@ -78,6 +79,8 @@ ELSEWHERE = {
     "text/captions.py": "faults/test_fuzzed_files.py",
     "text/piece_files.py": "cli/test_prepare.py",
     "text/pieces.py": "text/test_line_index.py",
+    "vokenization/publishing.py": "vokenization/test_revokenization.py",
+    "vokenization/text_shards.py": "vokenization/test_stream.py",
 }
 
 

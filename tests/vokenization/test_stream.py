@@ -14,12 +14,13 @@ from small_tokenizers import make_tokenizer
 from visual_grounding.errors import InputError
 from visual_grounding.storage import growing, shards
 from visual_grounding.storage.lines import sha256_of_lines
-from visual_grounding.vokenization import stream
+from visual_grounding.vokenization import stream, text_shards
 from visual_grounding.vokenization.candidates import Candidates
 from visual_grounding.vokenization.check import check_vokens
 from visual_grounding.vokenization.cutting import Cutter
 from visual_grounding.vokenization.estimate import estimate
-from visual_grounding.vokenization.stream import TextReader, vokenize
+from visual_grounding.vokenization.stream import vokenize
+from visual_grounding.vokenization.text_shards import TextReader
 from visual_grounding.vokenization.vokenizer import Labels, Vokenizer
 
 LINES = ["A dog runs. It sits!", "", "Two birds  sit on the roof", "the ball's red", "runs", "", "birdsong"]
@@ -81,7 +82,7 @@ def test_vokens_stand_beside_their_pieces(tmp_path, cutter, text, shard_lines):
 
 
 def test_shards_are_cut_by_lines_and_by_letters(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "SHARD_LETTERS", 10)
+    monkeypatch.setattr(text_shards, "SHARD_LETTERS", 10)
     path = write(tmp_path / "text", ["a" * 4, "b" * 5, "c" * 30, "", "d", "e", "f"])
     reader = TextReader([path, path], shard_lines=3)
     sizes = [[len(line) for line in shard.lines] for shard in reader.shards()]

@@ -101,7 +101,7 @@ def draw_regions(image: Image.Image, regions: Sequence[Region], side: int = SIDE
     """
     scale = side / max(image.size)
     drawn = image.resize((max(1, round(image.width * scale)), max(1, round(image.height * scale))))
-    pen, font = ImageDraw.Draw(drawn), _font()
+    pen, font = ImageDraw.Draw(drawn), letters(_LETTERS)
     for number, region in reversed([*enumerate(regions, 1)]):
         box, colour = region.box, colour_of(region.label)
         left, top = box.x0 * drawn.width, box.y0 * drawn.height
@@ -117,8 +117,8 @@ def draw_regions(image: Image.Image, regions: Sequence[Region], side: int = SIDE
     return drawn
 
 
-def _font() -> ImageFont.FreeTypeFont:
-    """Matplotlib's own, which has the letters of more languages than Pillow's."""
+def letters(high: int) -> ImageFont.FreeTypeFont:
+    """Matplotlib's own font, which has the letters of more languages than Pillow's, so many pixels high."""
     import matplotlib
 
-    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"), _LETTERS)
+    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"), high)

@@ -147,9 +147,7 @@ def write_report(
 
 
 def _page(title: str, sections: Sequence[ReportSection], table: ReportTable | None, side: int) -> str:
-    style = _STYLE.replace("SIDE", str(side))
-    parts = [f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{style}</style>"]
-    parts.append(f"<h1>{html.escape(title)}</h1>")
+    parts = [page_head(title, side)]
     if table is not None:
         parts.append(f"<p class=note>{html.escape(table.note)}</p><table>")
         for number, cells in enumerate(table.cells):
@@ -160,6 +158,17 @@ def _page(title: str, sections: Sequence[ReportSection], table: ReportTable | No
         parts.append(f"<h2>{html.escape(section.title)}</h2><p class=note>{html.escape(section.note)}</p>")
         parts += [_row(row, side) for row in section.rows]
     return "\n".join(parts) + "\n"
+
+
+def page_head(title: str, side: int, style: str = "") -> str:
+    """How a page begins: its style and its heading.
+
+    Args:
+        style: rules beside those of all pages.
+    """
+    style = _STYLE.replace("SIDE", str(side)) + style
+    head = f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{style}</style>"
+    return f"{head}\n<h1>{html.escape(title)}</h1>"
 
 
 def _row(row: ReportRow, side: int) -> str:
@@ -176,11 +185,15 @@ def _figure(shown: ReportImage, side: int) -> str:
     label = html.escape(shown.key if shown.score is None else f"{shown.score:.2f} {shown.key}")
     if shown.image is None:
         return f"<figure><img alt='{html.escape(shown.why)}'><figcaption title='{label}'>{label}</figcaption></figure>"
-    packed = io.BytesIO()
-    _thumbnail(shown.image, side).save(packed, "JPEG", quality=88)
-    data = base64.b64encode(packed.getvalue()).decode()
-    picture = f"<img alt='' src='data:image/jpeg;base64,{data}'>"
+    picture = f"<img alt='' src='{embedded(shown.image, side)}'>"
     return f"<figure>{picture}<figcaption title='{label}'>{label}</figcaption></figure>"
+
+
+def embedded(image: Image.Image, side: int) -> str:
+    """A picture as part of a page, twice as many pixels as are shown."""
+    packed = io.BytesIO()
+    _thumbnail(image, side).save(packed, "JPEG", quality=88)
+    return f"data:image/jpeg;base64,{base64.b64encode(packed.getvalue()).decode()}"
 
 
 def _thumbnail(image: Image.Image, side: int) -> Image.Image:

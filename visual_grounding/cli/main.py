@@ -22,12 +22,15 @@ VERBS = {
     "index": "feature store -> embeddings in a retriever's space",
     "retrieve": "sentences -> image ids",
     "vokenize": "text -> an image for every token",
+    "revokenize": "vokens of one tokenizer's pieces -> those of another's",
     "average": "several checkpoints -> one with their mean weights",
     "evaluate": "translations -> BLEU, chrF, METEOR, significance",
     "evaluate contrastive": "scores of correct and incorrect translations -> which a model prefers (CoMMuTE)",
+    "stats": "corpora in one table: sizes, divergence, share of grounded tokens",
     "report": "sentences, their images and translations side by side",
     "report heatmap": "where in its image a text is, as a heat map; the pointing game",
     "report regions": "photos with their regions drawn: boxes, labels, scores",
+    "report vokens": "sentences with the image of each of their pieces",
     "report runs": "several seeds in one table: spread, differences, one test",
     "probe": "what a trained model does with its images: one of the following",
     "probe attention-mass": "share of each decoder layer's attention on regions, and on which boxes",
@@ -38,7 +41,7 @@ VERBS = {
 }
 MODULES = {"import": "import_"}  # where the name of the verb can't be the name of its file
 CHOOSING = ("retrieve",)  # their flags depend on a choice among them
-CONTINUING = ("extract", "import", "index", "retrieve", "vokenize")  # what they finished stays when they are stopped
+CONTINUING = ("extract", "import", "index", "retrieve", "vokenize", "revokenize")  # what they finished stays
 INTERRUPTED = 130  # what shells give for Ctrl-C
 
 

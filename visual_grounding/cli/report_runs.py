@@ -17,13 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .scoring import small_p
+from .tables import NONE, in_form, table_as, write_tables
 
 if TYPE_CHECKING:
     from ..analysis.runs import OverSeeds, Row
-
-_FORMATS = {"runs.txt": "simple", "runs.md": "pipe", "runs.tex": "latex_booktabs"}  # of tabulate
-_LAST = "runs.json"
-_NONE = "–"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,21 +40,12 @@ def run(args: argparse.Namespace) -> None:
         InputError: runs that can't be compared, or an output that can't be written.
     """
     from ..analysis.runs import doubts, read_runs, tabulate_runs
-    from ..storage.artefact import json_text
-    from ..storage.file_set import write_file_set
 
     evaluations = read_runs(args.runs, args.only)
     rows = tabulate_runs(args.runs, evaluations, args.metric)
     for warning in doubts(rows, evaluations):
         print(f"warning: {warning}", file=sys.stderr)
-    content = json_text(_as_json(args, rows))
-    texts = {name: _text(rows, form) for name, form in _FORMATS.items()} | {_LAST: content}
-    write_file_set(args.out, {name: _writer(text) for name, text in texts.items()}, _LAST)
-    print(texts["runs.txt"], end="")
-
-
-def _writer(text: str) -> Any:
-    return lambda path: path.write_text(text, encoding="utf-8")
+    print(write_tables(args.out, "runs", lambda form: _text(rows, form), lambda: _as_json(args, rows)), end="")
 
 
 def _as_json(args: argparse.Namespace, rows: Sequence["Row"]) -> dict[str, Any]:
@@ -84,8 +72,8 @@ def _text(rows: Sequence["Row"], form: str) -> str:
     parts = []
     for metric in dict.fromkeys(row.metric for row in rows):
         of_metric = [row for row in rows if row.metric == metric]
-        parts += [_heading(of_metric, form), _aligned(_over_seeds(of_metric), form)]
-        parts += [_aligned(table, form) for table in _seed_by_seed(of_metric)]
+        parts += [_heading(of_metric, form), table_as(_over_seeds(of_metric), form)]
+        parts += [table_as(table, form) for table in _seed_by_seed(of_metric)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -99,7 +87,7 @@ def _heading(rows: Sequence["Row"], form: str) -> str:
     if tests:
         over = "sentences" if seeds == [1] else "seeds and sentences"
         heading += f"; two-sided t-test over {over}" + (f", Holm over {tests} rows" if tests > 1 else "")
-    return heading.replace("%", r"\%").replace("±", r"$\pm$") if form.startswith("latex") else heading
+    return in_form(heading, form)
 
 
 def _over_seeds(rows: Sequence["Row"]) -> list[list[str]]:
@@ -107,7 +95,7 @@ def _over_seeds(rows: Sequence["Row"]) -> list[list[str]]:
     table = [columns]
     for row in rows:
         scale = 100 if row.percent else 1
-        cells = [_name(row), str(row.sentences), _spread(row.hypothesis, scale), *[_NONE] * 6]
+        cells = [_name(row), str(row.sentences), _spread(row.hypothesis, scale), *[NONE] * 6]
         if row.twin:
             cells[3] = _spread(row.twin, scale)
             cells[4] = f"{scale * (row.hypothesis.mean - row.twin.mean):+.2f}"
@@ -151,11 +139,4 @@ def _spread(scores: "OverSeeds", scale: int) -> str:
 
 
 def _p(value: float | None) -> str:
-    return _NONE if value is None else small_p(value)
-
-
-def _aligned(table: list[list[str]], form: str) -> str:
-    from tabulate import tabulate
-
-    sides = ("left", *["right"] * (len(table[0]) - 1))
-    return tabulate(table[1:], table[0], tablefmt=form, colalign=sides, disable_numparse=True)
+    return NONE if value is None else small_p(value)

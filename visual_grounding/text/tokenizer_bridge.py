@@ -14,7 +14,8 @@ fairseq's own masked language models look for it. None of this needs fairseq.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import groupby, zip_longest
 from typing import Any
@@ -23,6 +24,7 @@ import numpy as np
 
 from ..errors import InputError, first_line
 from .pretrained_tokenizer import composed, load_pretrained, load_tokenizer, longest_sentence
+from .spans import spans_of_encodings
 from .words import PAD, SPECIAL_SYMBOLS, UNKNOWN
 
 BOS, EOS = 0, 2
@@ -172,8 +174,7 @@ class TokenizerBridge:
         white space alone has an empty one.
         """
         texts = [composed(text) for text in texts]
-        offsets = self._encode(texts, return_offsets_mapping=True)["offset_mapping"]
-        return [[_without_space(text, *span) for span in spans] for text, spans in zip(texts, offsets)]
+        return spans_of_encodings(texts, self.encodings_of(texts)).by_text()
 
     def cut(self, texts: Sequence[str], where: Sequence[bool]) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
         """`numbers_of` for much text, and where pieces end: faster, and without a Python object for each piece.
@@ -191,14 +192,7 @@ class TokenizerBridge:
         Raises:
             InputError: the tokenizer fails on a text.
         """
-        backend = self.tokenizer.backend_tokenizer
-        backend.no_truncation()  # of the last call to the tokenizer
-        backend.no_padding()
-        backend.encode_special_tokens = self.tokenizer.split_special_tokens
-        try:
-            found = backend.encode_batch(texts, add_special_tokens=False)
-        except Exception as error:  # what is written in Rust raises nothing narrower
-            raise InputError(f"tokenizer {self.name!r} can't cut {texts[0][:40]!r} … : {first_line(error)}.") from error
+        found = self.encodings_of(texts)
         numbers = [self._fairseq_numbers[np.array(each.ids, dtype=np.int64)] for each in found]
         ends = [
             np.maximum.accumulate(np.array([end for _, end in each.offsets], dtype=np.int64)) if asked else None
@@ -231,21 +225,51 @@ class TokenizerBridge:
                 parts += symbols
         return _LINE_ENDS.sub(" ", " ".join(part for part in parts if part))
 
+    def encodings_of(self, texts: Sequence[str]) -> list[Any]:
+        """What `tokenizers` makes of each text: the fastest way to much text, which numbers and spans are taken from.
+
+        Args:
+            texts: in NFC (`composed`).
+
+        Raises:
+            InputError: the tokenizer fails on a text.
+        """
+        backend = self.tokenizer.backend_tokenizer
+        backend.no_truncation()  # of the last call to the tokenizer, or of its tokenizer.json
+        backend.no_padding()
+        backend.encode_special_tokens = self.tokenizer.split_special_tokens
+        with self._failing_on(texts):
+            return backend.encode_batch(texts, add_special_tokens=False)
+
+    def lines_of(self, encodings: Iterable[Any]) -> list[str]:
+        """The pieces of each text that was encoded, as `line_of`."""
+        symbol = self._symbols_of_ids.__getitem__
+        return [" ".join(map(symbol, each.ids)) for each in encodings]
+
+    @cached_property
+    def _symbols_of_ids(self) -> list[str]:
+        """The symbol of each of the tokenizer's numbers."""
+        symbols = [SPECIAL_SYMBOLS[UNKNOWN]] * (max(self._number_of_id) + 1)
+        for number, place in self._number_of_id.items():
+            if number != NONE:
+                symbols[number] = self.symbols[place]
+        return symbols
+
+    @contextmanager
+    def _failing_on(self, texts: Sequence[str]) -> Iterator[None]:
+        """Say which text it was."""
+        try:
+            yield
+        except Exception as error:  # what is written in Rust raises nothing narrower
+            raise InputError(f"tokenizer {self.name!r} can't cut {texts[0][:40]!r} … : {first_line(error)}.") from error
+
     def _is_piece(self, symbol: str) -> bool:
         return self.tokenizer_ids[self._numbers[symbol]] != NONE if symbol in self._numbers else False
 
     def _encode(self, texts: Iterable[str], add_special_tokens: bool = False, **options: bool) -> Any:
         texts = [composed(text) for text in texts]
         if not texts:
-            return {"input_ids": [], "offset_mapping": []}
+            return {"input_ids": []}
         options |= {"return_attention_mask": False, "return_token_type_ids": False}  # nobody here asks, and they cost
-        try:
+        with self._failing_on(texts):
             return self.tokenizer(texts, add_special_tokens=add_special_tokens, verbose=False, **options)
-        except Exception as error:  # what is written in Rust raises nothing narrower
-            raise InputError(f"tokenizer {self.name!r} can't cut {texts[0][:40]!r} … : {first_line(error)}.") from error
-
-
-def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
-    covered = text[start:end]
-    start += len(covered) - len(covered.lstrip())
-    return start, start + len(covered.strip())

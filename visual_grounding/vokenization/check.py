@@ -12,7 +12,7 @@ from ..shares import percent
 from ..storage.lines import read_lines
 from ..text.tokenizer_bridge import TokenizerBridge, composed
 from ..text.words import DICTIONARY
-from .stream import TextReader
+from .text_shards import TextReader
 from .vokens import NO_VOKEN, Vokens
 
 _LINES = 1000  # at a time

@@ -12,7 +12,7 @@ from ..storage.lines import STANDARD_INPUT
 from ..storage.ranks import this_rank
 from ..storage.unfinished import Unfinished
 from .cutting import Cutter
-from .stream import TextReader
+from .text_shards import TextReader
 from .vokenizer import Vokenizer
 
 _LETTERS = 2**16  # that are labelled, whole lines

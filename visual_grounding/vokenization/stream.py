@@ -5,90 +5,28 @@ cut: in a thread on a CPU, whose cores are busy anyway, in processes beside a GP
 cuts and fails ends the run with its error. A rerun reads the text again, and does the shards that aren't there.
 """
 
-import hashlib
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from ..errors import InputError, check_at_least_one
+from ..errors import InputError
 from ..progress import progress_bar
 from ..storage.growing import GrowingArtefact
-from ..storage.lines import STANDARD_INPUT, iterate_lines
+from ..storage.lines import STANDARD_INPUT
 from ..storage.ranks import this_rank
 from ..storage.signature import signature
 from ..text.tokenizer_bridge import TokenizerBridge
-from ..text.words import DICTIONARY
 from .cutting import Cutter, CutText
+from .publishing import LENGTHS, SCORES, publish_vokens
+from .text_shards import SHARD_LINES, Shard, TextReader
 from .vokenizer import Labels, Vokenizer
-from .vokens import KEYS, TOKENIZER, TOKENS, VOKENS, Vokens
+from .vokens import TOKENS, VOKENS, Vokens
 
-SHARD_LINES = 8192
-SHARD_LETTERS = 2**20  # one line may have more
 _COUNTS = ("empty", "sentences", "windowed", "unknown")
-
-
-class Shard(NamedTuple):
-    """Lines between two save points."""
-
-    number: int
-    lines: list[str]
-    sha256: str
-
-
-class TextReader:
-    """Lines of several files, one after the other, cut into shards; read once.
-
-    Args:
-        paths: UTF-8, also .gz and .zst; `-` is standard input.
-        shard_lines: lines of a shard, at most.
-
-    Attributes:
-        lines: read so far.
-        letters: likewise.
-    """
-
-    def __init__(self, paths: Sequence[Path], shard_lines: int = SHARD_LINES) -> None:
-        check_at_least_one(shard_lines=shard_lines)
-        self.paths = list(paths)
-        self.shard_lines = shard_lines
-        self.lines = self.letters = 0
-        self._digest = hashlib.sha256()
-
-    @property
-    def sha256(self) -> str:
-        """Of the lines read so far, as `sha256_of_lines`."""
-        return self._digest.hexdigest()
-
-    def shards(self) -> Iterator[Shard]:
-        """All shards, in order.
-
-        Raises:
-            InputError: as `iterate_lines`.
-        """
-        lines: list[str] = []
-        number = letters = 0
-        for path in self.paths:
-            for line in iterate_lines(path):
-                lines.append(line)
-                letters += len(line)
-                if len(lines) == self.shard_lines or letters >= SHARD_LETTERS:
-                    yield self._shard(number, lines)
-                    lines, letters, number = [], 0, number + 1
-        if lines:
-            yield self._shard(number, lines)
-
-    def _shard(self, number: int, lines: list[str]) -> Shard:
-        content = "".join(f"{line}\n" for line in lines).encode()
-        self._digest.update(content)
-        self.lines += len(lines)
-        self.letters += sum(map(len, lines))
-        return Shard(number, lines, hashlib.sha256(content).hexdigest())
 
 
 def vokenize(
@@ -124,10 +62,10 @@ def vokenize(
         )
     reader = TextReader(text, shard_lines)
     plan = _plan(vokenizer, cutter, keep_scores, shard_lines)
-    arrays: dict[str, tuple[tuple[int, ...], str]] = {"vokens": ((), "int32"), "lengths": ((), "int64")}
+    arrays: dict[str, tuple[tuple[int, ...], str]] = {"vokens": ((), "int32"), LENGTHS: ((), "int64")}
     if keep_scores:
-        arrays["scores"] = ((), "float16")
-    published = [name for name in arrays if name != "lengths"]
+        arrays[SCORES] = ((), "float16")
+    published = [name for name in arrays if name != LENGTHS]
     artefact = GrowingArtefact(out, VOKENS, plan, arrays, [TOKENS], published)
     if artefact.finished:
         return _of_this_text(Vokens(out), reader)
@@ -247,9 +185,9 @@ def _check_same_text(artefact: GrowingArtefact, shard: Shard, line: int) -> None
 
 
 def _write(artefact: GrowingArtefact, shard: Shard, cut: CutText, labels: Labels, keep_scores: bool) -> None:
-    arrays = {"vokens": labels.vokens, "lengths": cut.lengths}
+    arrays = {"vokens": labels.vokens, LENGTHS: cut.lengths}
     if keep_scores and labels.scores is not None:
-        arrays["scores"] = labels.scores
+        arrays[SCORES] = labels.scores
     notes = {"sha256": shard.sha256, "lines": len(shard.lines), "pieces": len(cut), **cut.counts}
     artefact.add(shard.number, arrays, {TOKENS: cut.tokens}, notes)
 
@@ -257,45 +195,23 @@ def _write(artefact: GrowingArtefact, shard: Shard, cut: CutText, labels: Labels
 def _publish(
     artefact: GrowingArtefact, vokenizer: Vokenizer, bridge: TokenizerBridge, reader: TextReader, keep_scores: bool
 ) -> None:
-    notes = artefact.notes(lines=int, pieces=int, sha256=str, **dict.fromkeys(_COUNTS, int))  # waits for other ranks
-    counts = Counter({name: sum(note[name] for note in notes) for name in _COUNTS})
-    lines, pieces = (sum(note[name] for note in notes) for name in ("lines", "pieces"))
-    artefact.join_array("vokens", pieces)
-    if keep_scores:
-        artefact.join_array("scores", pieces)
-    artefact.add_array("offsets", (lines + 1,), "int64", _offsets(artefact.blocks("lengths")))
-    tokens_sha256 = artefact.join_text(TOKENS)
-    artefact.add_lines(DICTIONARY, bridge.dictionary_lines())
-    artefact.add_lines(KEYS, vokenizer.candidates.keys)
-    artefact.add_folder(TOKENIZER, bridge.tokenizer.save_pretrained)
     candidates = vokenizer.candidates
-    artefact.publish(
-        {
-            "lines": lines,
-            "tokens": pieces,
-            "vokens": len(candidates.keys),
-            "label": vokenizer.label,
-            "text_sha256": reader.sha256,
-            "tokens_sha256": tokens_sha256,
-            "tokenizer_sha256": bridge.sha256,
-            "keys_sha256": candidates.sha256,
-            "counts": counts,
-            "signature": signature(
-                "vokenize",
-                method=vokenizer.method,
-                **vokenizer.signed,
-                vokens=len(candidates.keys),
-                keys=candidates.sha256[:8],
-                tokenizer=bridge.sha256[:8],
-            ),
-        }
+    publish_vokens(
+        artefact,
+        bridge,
+        candidates.keys,
+        _COUNTS,
+        keep_scores,
+        vokens=len(candidates.keys),
+        label=vokenizer.label,
+        text_sha256=reader.sha256,
+        keys_sha256=candidates.sha256,
+        signature=signature(
+            "vokenize",
+            method=vokenizer.method,
+            **vokenizer.signed,
+            vokens=len(candidates.keys),
+            keys=candidates.sha256[:8],
+            tokenizer=bridge.sha256[:8],
+        ),
     )
-
-
-def _offsets(lengths: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Where lines begin, from what they have, block by block."""
-    yield np.zeros(1, np.int64)
-    total = 0
-    for block in lengths:
-        yield total + np.cumsum(block)
-        total += int(block.sum())
