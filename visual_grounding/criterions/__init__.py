@@ -7,6 +7,7 @@ from . import (
     label_smoothed_cross_entropy_with_modality_loss,
     masked_lm_with_paired_image,
     visual_tlm,
+    voken_classification,
 )
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "label_smoothed_cross_entropy_with_modality_loss",
     "masked_lm_with_paired_image",
     "visual_tlm",
+    "voken_classification",
 ]

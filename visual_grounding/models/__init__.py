@@ -10,6 +10,8 @@ from . import (
     visual_semantic_embedding,
     vlp_bert,
     vlp_translation,
+    voken_bert,
+    voken_roberta,
     vtlm,
     vtlm_translation,
 )
@@ -22,6 +24,8 @@ __all__ = [
     "visual_semantic_embedding",
     "vlp_bert",
     "vlp_translation",
+    "voken_bert",
+    "voken_roberta",
     "vtlm",
     "vtlm_translation",
 ]
