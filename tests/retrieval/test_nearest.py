@@ -153,7 +153,7 @@ def test_nearest_image_agrees_with_its_naive_twin(precision: torch.dtype) -> Non
 
 
 def test_nearest_image_by_hand() -> None:
-    # Scores of the first query: -1, absent, 2, 2; of the second -1, absent, -4, 0; the third is empty, and row 1 absent.
+    # Scores of the first query: -1, absent, 2, 2; of the second -1, absent, -4, 0. The third is empty, row 1 absent.
     images = torch.tensor([[-1.0, 1.0], [0.0, 0.0], [2.0, 4.0], [2.0, 0.0]])
     scores, ids = nearest(torch.tensor([[1.0, 0.0], [0.0, -1.0], [0.0, 0.0]]), images.numpy())
     assert (scores.tolist(), ids.tolist()) == ([2.0, 0.0, 0.0], [2, 3, 0])

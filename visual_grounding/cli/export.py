@@ -7,10 +7,10 @@
       --out model
 
 A retriever is config.json, model.safetensors, tokenizer files. --data is the folder that it was trained on (made by
-`prepare`): its dict.txt goes along. A retriever with a pretrained text encoder, as a matcher of tokens always
-has, doesn't need it; that encoder's configuration and tokenizer go along instead. A network that was trained along (--image-folder) goes along too. The
-folder remembers how the features were made that it was trained on, so that `index` refuses others. An older retriever
-in --out is replaced once the new one is whole.
+`prepare`): its dict.txt goes along. A retriever with a pretrained text encoder, as a matcher of tokens always has,
+doesn't need it; that encoder's configuration and tokenizer go along instead. A network that was trained along
+(--image-folder) goes along too. The folder remembers how the features were made that it was trained on, so that `index`
+refuses others. An older retriever in --out is replaced once the new one is whole.
 
 --dual-encoder makes a retriever of a pretrained CLIP, SigLIP or SigLIP 2 without any training, and needs no fairseq.
 Its images are a store made by `extract --backbone clip:NAME --pool own` with the same NAME or folder.

@@ -2,8 +2,8 @@
 
 1. A scan multiplies queries with images. Of 16 images only the highest score is kept, as soon as it is there: on a CPU
    while the products are in the cache, on a GPU after few large products.
-2. Whatever could hold the nearest image, by a bound of what the scan may be wrong by, is scored again in float64: mostly
-   16 images.
+2. Whatever could hold the nearest image, by a bound of what the scan may be wrong by, is scored again in float64:
+   mostly 16 images.
 
 The scan may be in half precision, which has a larger bound, but is several times as fast where a device can multiply
 it. A query with too much within the bound (many nearly equal images) is scanned again in float32; if there is too much
@@ -78,7 +78,9 @@ class _Chunk:
 def fast_precision(device: torch.device) -> torch.dtype:
     """What a device multiplies fastest, among what a scan may be in."""
     if device.type == "cuda":
-        return torch.float16  # tensor cores; and half the memory traffic, which is what a scan takes most of its time for
+        return (
+            torch.float16
+        )  # tensor cores; and half the memory traffic, which is what a scan takes most of its time for
     # Without such instructions oneDNN computes bfloat16 in float32, more slowly than float32 itself.
     has = (getattr(torch.cpu, name, lambda: False) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
     return torch.bfloat16 if torch.backends.mkldnn.is_available() and any(each() for each in has) else torch.float32

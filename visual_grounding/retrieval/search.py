@@ -325,9 +325,7 @@ def rerank(
     return _finish(scores[:, :k], candidates.to(scores.device).gather(1, order)[:, :k], k)
 
 
-def search_in_float64(
-    queries: Tensor, embeddings: Embeddings, k: int, exclude: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def search_in_float64(queries: Tensor, embeddings: Embeddings, k: int, exclude: Tensor | None) -> tuple[Tensor, Tensor]:
     """`exact_search` without candidates: every score in float64, then rounded.
 
     Raises:
