@@ -105,8 +105,8 @@ class _Matching(Vokenizer):
         images = index.embeddings[candidates.rows]  # (V, D)
         if not np.isfinite(images).all():
             raise InputError(
-                f"{index.folder / 'embeddings.npy'} should hold unit vectors, but has NaN or infinity. Delete the index, "
-                "and make it again with: visual-grounding index"
+                f"{index.folder / 'embeddings.npy'} should hold unit vectors, but has NaN or infinity. Delete the "
+                "index, and make it again with: visual-grounding index"
             )
         self._images = NearestImage(torch.from_numpy(images).to(device), device)
         self._dtype = PRECISIONS[precision]
