@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from conftest import write_image_ids, write_store
+from devices.forwards import made
 from fairseq import options, tasks, utils
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -263,15 +264,35 @@ def retriever_training(folder: Path, device: str) -> list[np.ndarray]:
               8, "--text-embed-size", 5, "--sru-layers", 1, "--criterion", "hardest_negative_triplet",
               "--joint-batch-norm"]  # fmt: skip
     network = ["--image-folder", photos, "--image-backbone", "resnet18", "--image-backbone-weights", "none"]
-    bert = make_bert(folder / "bert")
-    matcher = [folder / "data", "--task", "image_text_matching", "--arch", "token_image_matching", "--matcher-layers",
-               2, "--criterion", "token_image_hinge", "--text-encoder", bert, "--image-features", store]  # fmt: skip
     found = []
-    for flags in ([*shared, "--image-features", store], [*shared, *network, "--image-size", 64], matcher):
-        for task, cfg, model, batch in batches_on(device, flags, "valid"):
+    for flags in (["--image-features", store], [*network, "--image-size", 64]):
+        for task, cfg, model, batch in batches_on(device, [*shared, *flags], "valid"):
             criterion = task.build_criterion(cfg.criterion).eval()
             with torch.no_grad(), metrics.aggregate(new_root=True) as scores:
                 loss, _, logged = task.valid_step(batch, model, criterion)
                 task.reduce_metrics([logged], criterion)
             found.append(np.array([float(loss), scores.get_smoothed_values()["recall_sum"]]))
+    return found
+
+
+@chain
+def matcher_training(folder: Path, device: str) -> list[np.ndarray]:
+    """Validation of a matcher of tokens and one of sentences; one caption's image is absent."""
+    features = np.random.default_rng(0).normal(size=(5, 2, 6))
+    features[3] = 0
+    store, bert = write_store(folder / "store", features), make_bert(folder / "bert")
+    captions = write_lines(folder / "captions.tsv", [f"image{n % 5}.jpg\ta b {'cdefg'[n % 5]}" for n in range(10)])
+    command("prepare", "--train", captions, "--valid", captions, "--out", folder / "data")
+    shared = [folder / "data", "--task", "image_text_matching", "--image-features", store, "--text-encoder", bert,
+              "--arch", "token_image_matching", "--matcher-layers", 2, "--criterion", "token_image_hinge"]  # fmt: skip
+    found = []
+    for flags in ([], ["--sentence-level", "--token-image-negatives", "all"]):
+        for task, cfg, model, batch in batches_on(device, [*shared, *flags], "valid"):
+            made(model, torch.float32)
+            criterion = task.build_criterion(cfg.criterion).eval()
+            with torch.no_grad(), metrics.aggregate(new_root=True) as scores:
+                loss, _, logged = task.valid_step(batch, model, criterion)
+                task.reduce_metrics([logged], criterion)
+            names = ["recall_sum", *([] if flags else ["token_to_image_r1"])]
+            found.append(np.array([float(loss), *(scores.get_smoothed_values()[name] for name in names)]))
     return found

@@ -187,8 +187,9 @@ def test_vectors_of_tokens_and_images_are_nearly_those_of_float32(dtype: torch.d
     tokens = torch.randint(4, 20, (5, 14), generator=torch.Generator().manual_seed(0))
     padding = torch.arange(14) >= torch.tensor([14, 3, 7, 1, 0]).unsqueeze(1)
     images, mask = features(10_000.0, 5, 3, 6), torch.zeros(5, 3, dtype=torch.bool)
-    exact = token_image_matcher(torch.float32)(tokens, padding, images.float(), mask)
-    with torch.autocast("cpu", dtype, enabled=mixed):
+    with torch.no_grad():
+        exact = token_image_matcher(torch.float32)(tokens, padding, images.float(), mask)
+    with torch.autocast("cpu", dtype, enabled=mixed), torch.no_grad():
         matcher = token_image_matcher(torch.float32 if mixed else dtype)
         found = matcher(tokens, padding, images, mask)
     assert all(vectors.dtype == torch.float32 and vectors.isfinite().all() for vectors in found)

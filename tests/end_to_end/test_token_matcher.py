@@ -69,12 +69,13 @@ def test_matcher_from_training_to_its_vokenizer_and_index(world: Path, user_dir:
     from fairseq import checkpoint_utils
 
     source = shutil.copytree(world / "bert", tmp_path / "bert")
-    flags = training(world, user_dir, tmp_path / "ck", "--text-encoder", source, "--max-epoch", 12)
+    flags = training(world, user_dir, tmp_path / "ck", "--text-encoder", source, "--max-epoch", 3)
     done = run_command("fairseq-train", *flags, "--token-image-negatives", "all")
     assert done.returncode == 0, done.stderr
     scores = logged(done.stdout)
-    # A token that says nothing finds its image among the first 10 of 24 in 10 of 24 cases: "dog" is on 6, "red" on 4.
-    assert len(scores) == 12 and scores[-1]["loss"] < 0.5 * scores[0]["loss"]
+    # Of a caption's four words two say something: "dog" is on 6 images, "red" on 4. A token that says nothing finds its
+    # image among the first 10 of 24 in 10 of 24 cases.
+    assert len(scores) == 3 and scores[-1]["loss"] < scores[0]["loss"]
     best = max(score["token_to_image_r10"] for score in scores)
     assert best > 0.6 and f"score {best:g})" in done.stdout
     checkpoint = tmp_path / "ck/checkpoint_best.pt"
@@ -104,11 +105,11 @@ def test_matcher_from_training_to_its_vokenizer_and_index(world: Path, user_dir:
 
 @pytest.mark.slow
 def test_two_processes_train_and_score_as_one(world: Path, user_dir: str, tmp_path: Path) -> None:
-    """Three batches of 20, 20 and 8 captions on two ranks: fairseq gives the second one an empty batch."""
+    """Three batches of 16 captions on two ranks: fairseq gives the second one an empty batch."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    flags = training(world, user_dir, tmp_path / "ck", "--text-encoder", world / "bert", "--batch-size", 20)
+    flags = training(world, user_dir, tmp_path / "ck", "--text-encoder", world / "bert", "--batch-size", 16)
     several = [
         "--distributed-backend", "gloo", "--distributed-init-method", f"tcp://127.0.0.1:{port}",
         "--distributed-no-spawn", "--distributed-world-size", 2, "--ddp-backend", "legacy_ddp", "--max-epoch", 2,
@@ -127,10 +128,10 @@ def test_two_processes_train_and_score_as_one(world: Path, user_dir: str, tmp_pa
     scores = logged(outputs[0])[-1]
     done = run_command(
         "fairseq-validate", world / "data", "--user-dir", user_dir, "--task", "image_text_matching",
-        "--image-features", world / "store", "--path", tmp_path / "ck/checkpoint_last.pt", "--batch-size", 20, "--cpu",
+        "--image-features", world / "store", "--path", tmp_path / "ck/checkpoint_last.pt", "--batch-size", 16, "--cpu",
         "--log-format", "simple", "--no-progress-bar",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     alone = logged(done.stdout)[-1]
-    names = [name for name in scores if re.search(r"loss$|violations|_r\d+|_median_rank|recall_sum", name)]
-    assert len(names) == 16 and {name: scores[name] for name in names} == {name: alone[name] for name in names}
+    names = [name for name in scores if re.fullmatch(r"loss|violations|recall_sum|(text|image|token)_to_\w+", name)]
+    assert len(names) == 15 and {name: scores[name] for name in names} == {name: alone[name] for name in names}

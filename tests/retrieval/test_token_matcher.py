@@ -47,8 +47,9 @@ def test_folder_holds_everything_and_gives_the_vectors_of_what_was_saved(made: P
     assert (retriever.kind, retriever.signature, retriever.image_features) == ("token_matcher", "seed0", "test")
     assert (retriever.joint_size, retriever.image_feature_size, retriever.max_tokens) == (8, 6, 16)
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors", "text_encoder"]
+    tokens = retriever.embed_tokens(TOKENS, PADDING)
+    assert not tokens.requires_grad
     with torch.no_grad():
-        tokens = retriever.embed_tokens(TOKENS, PADDING)
         assert torch.equal(tokens, matcher.encode_tokens(TOKENS, PADDING))
         features, absent = torch.randn(2, 3, 6), torch.tensor([[False, False, True], [True, True, True]])
         assert torch.equal(retriever.embed_images(features, absent), matcher.encode_images(features, absent))

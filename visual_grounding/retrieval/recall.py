@@ -75,10 +75,10 @@ def retrieval_ranks(
         first_best = (own & (similarity == best)).int().argmax(dim=1)  # argmax gives the first: the lower row
         image_ranks.append(ranks_of_answers(similarity, first_best))
     nothing = torch.zeros(0, dtype=torch.long, device=text.device)
-    return text_ranks, torch.cat([nothing, *image_ranks]).cpu().numpy()
+    return text_ranks.cpu().numpy(), torch.cat([nothing, *image_ranks]).cpu().numpy()
 
 
-def ranks_among(queries: Tensor, candidates: Tensor, answers: Tensor, chunk: int = 1024) -> np.ndarray:
+def ranks_among(queries: Tensor, candidates: Tensor, answers: Tensor, chunk: int = 1024) -> Tensor:
     """Rank of each query's answer among all candidates; `chunk` queries are compared at a time.
 
     Shapes:
@@ -89,7 +89,7 @@ def ranks_among(queries: Tensor, candidates: Tensor, answers: Tensor, chunk: int
         ranks_of_answers(_similarity(queries[start : start + chunk], candidates), answers[start : start + chunk])
         for start in range(0, len(queries), chunk)
     ]
-    return torch.cat([torch.zeros(0, dtype=torch.long, device=queries.device), *ranks]).cpu().numpy()
+    return torch.cat([torch.zeros(0, dtype=torch.long, device=queries.device), *ranks])
 
 
 def _similarity(queries: Tensor, candidates: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ def token_recall_summary(tokens: Tensor, images: Tensor, image_of_text: Tensor) 
     """
     real = tokens.any(dim=2)  # (S, T)
     answers = image_of_text.unsqueeze(1).expand(real.shape)[real]  # (Q,)
-    return _summary_of(TOKEN_DIRECTION, ranks_among(tokens[real], images, answers))
+    return _summary_of(TOKEN_DIRECTION, ranks_among(tokens[real], images, answers).cpu().numpy())
 
 
 def _summary_of(direction: str, ranks: np.ndarray) -> dict[str, float]:

@@ -40,7 +40,7 @@ class TokenMatcherRetriever(Retriever):
         sizes = (config.joint_size, config.image_feature_size)
         super().__init__(folder, description, tokenizer, *sizes, several_regions=None, device=device)
         self.sentence_level = config.sentence_level
-        self.matcher = matcher.to(device).eval()
+        self.matcher = matcher.to(device).eval().requires_grad_(False)
 
     @classmethod
     def open(cls, folder: Path, description: Description, device: str) -> "TokenMatcherRetriever":
