@@ -75,6 +75,7 @@ class Index:
 
     def __init__(self, count: int, size: int) -> None:
         vectors = torch.randn(count, size, generator=torch.Generator().manual_seed(1))
+        self.folder = Path("none")
         self.embeddings = torch.nn.functional.normalize(vectors, dim=1).numpy()
         self.candidates = Candidates(np.arange(count), [f"{number}.jpg" for number in range(count)])
 

@@ -145,6 +145,14 @@ def tiny_pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def voken_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small text with its vokens, binarised: see `small_voken_lm.py`."""
+    from small_voken_lm import make_voken_world
+
+    return make_voken_world(tmp_path_factory.mktemp("voken_world"))
+
+
+@pytest.fixture(scope="session")
 def pretrain_flags(user_dir: str) -> Callable[..., list[object]]:
     """Flags of `fairseq-train` for two pairs of languages as streams: `pretrain_flags(folder, save_dir, *more)`."""
 

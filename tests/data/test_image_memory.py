@@ -1,6 +1,5 @@
 """What a task refuses of a checkpoint, and which checkpoint training goes on from."""
 
-from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from visual_grounding import InputError
-from visual_grounding.data.image_memory import restored_checkpoint, task_state_of
 from visual_grounding.data.visual_context import VisualContext, VisualContextConfig
 from visual_grounding.features.backbones import Preprocessing
 from visual_grounding.features.pixels import PixelSource
@@ -141,24 +139,6 @@ def test_training_that_goes_on_from_a_checkpoint_of_another_making_is_refused(tm
     make_task(tmp_path / "store", image_features_unchecked=True, **flags)[1].add_rows(
         text_dataset(), np.zeros((11, 1), int), "train"
     )
-
-
-def test_restored_checkpoint_is_the_one_that_fairseq_takes(tmp_path):
-    flags = {"save_dir": str(tmp_path), "continue_once": None, "finetune_from_model": None, "checkpoint_suffix": None}
-    cfg = Namespace(restore_file="checkpoint_last.pt", **flags)
-    assert restored_checkpoint(cfg) is None
-    cfg.finetune_from_model = str(checkpoint(tmp_path / "first.pt", {}))
-    assert restored_checkpoint(cfg) == cfg.finetune_from_model
-    last = checkpoint(tmp_path / "checkpoint_last.pt", {"image_features": OWN})
-    assert restored_checkpoint(cfg) == str(last)  # a second start goes on where the first stopped
-    assert task_state_of(str(last)) == {"image_features": OWN}
-    cfg.checkpoint_suffix = "-part1"
-    part = checkpoint(tmp_path / "checkpoint_last-part1.pt", {})
-    assert restored_checkpoint(cfg) == str(part)
-    cfg.restore_file = str(tmp_path / "checkpoint_last.pt")
-    assert restored_checkpoint(cfg) == str(part)
-    torch.save({"model": {}}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
-    assert task_state_of(str(tmp_path / "old.pt")) == {}
 
 
 WORDS, PERMUTED = (digest_of_symbols(words) for words in ("abc", "acb"))

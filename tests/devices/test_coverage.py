@@ -33,7 +33,7 @@ ON_THE_CPU_ONLY = {
     "modules.token_image_matcher:matcher_config_of_state": "reads shapes",
     "modules.pretrained_bert:PretrainedBert.__init__": "holds what was read from a file",
     "retrieval.retriever:Retriever.embed_cells": "refuses, for kinds that can't",
-    "retrieval.search:_refuse_broken": "reads a broken index, on the CPU, to name its row",
+    "retrieval.search:refuse_broken": "reads a broken index, on the CPU, to name its row",
     "retrieval.search:_Best._set_aside": "a way that only the CPU takes, by the device of what it is offered",
     "storage.checkpoints": "reads files",
     "probes.last_word:_batches": "collates; what it gives is moved to the model's device afterwards",

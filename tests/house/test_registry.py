@@ -17,7 +17,7 @@ SUFFIXES = {
     "model": (MODEL_REGISTRY, "Model"),
     "criterion": (CRITERION_REGISTRY, "Criterion"),
 }
-PRESETS = ("tiny", "small", "iwslt", "base", "big")
+PRESETS = ("tiny", "small", "iwslt", "base", "big", "6l_512h", "12l_768h")
 
 
 def in_snake_case(name: str) -> str:

@@ -59,7 +59,7 @@ def test_row_that_is_no_number_is_refused_where_it_is_read(retriever, store, tmp
     with pytest.raises(search.NonFiniteRow, match="row 13 of the embeddings"):
         search.rerank(queries[:1], index.embeddings, torch.tensor([[2, 13, -1]]), 2)
     with pytest.raises(search.NonFiniteRow, match="row 13 of the embeddings"):
-        search._search_in_float64(queries[:1], index.embeddings, 2, None)
+        search.search_in_float64(queries[:1], index.embeddings, 2, None)
 
 
 def test_row_that_is_no_number_in_faisss_own_file_is_never_found(retriever, store, tmp_path):

@@ -14,6 +14,7 @@ from visual_grounding.errors import InputError
 from visual_grounding.retrieval import retriever_folder
 from visual_grounding.retrieval.retriever import Retriever
 from visual_grounding.retrieval.retriever_folder import Description, read_description, write_retriever
+from visual_grounding.storage import whole_folder
 
 
 def change(folder: Path, **fields: object) -> None:
@@ -97,13 +98,13 @@ def test_full_disk_leaves_the_older_retriever(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for place in ("_flush", "write_json", "sync_folder"):
+    for module, name in ((whole_folder, "_flush"), (retriever_folder, "write_json"), (whole_folder, "sync_folder")):
         with monkeypatch.context() as patch:
-            patch.setattr(retriever_folder, place, full)
+            patch.setattr(module, name, full)
             with pytest.raises(InputError, match=r"retriever can't be written: No space left on device\."):
                 make_retriever(tmp_path / "retriever", seed=1)
         assert os.listdir(tmp_path) == ["retriever"]
-        if place != "sync_folder":  # by then it is in its place
+        if name != "sync_folder":  # by then it is in its place
             assert Retriever.load(tmp_path / "retriever").sha256 == older
 
 

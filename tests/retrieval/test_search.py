@@ -137,10 +137,10 @@ def test_exact_search_looks_again_only_where_reranking_does_not_decide(monkeypat
     embeddings = rng.normal(size=(600, 8)).astype(np.float32)
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
     embeddings[300:320] = embeddings[0]  # 21 equal images, more than k + 4
-    again, search_in_float64 = [], search._search_in_float64
+    again, search_in_float64 = [], search.search_in_float64
     monkeypatch.setattr(
         search,
-        "_search_in_float64",
+        "search_in_float64",
         lambda queries, *rest: again.append(len(queries)) or search_in_float64(queries, *rest),
     )
     queries = np.stack([embeddings[0], embeddings[500]])

@@ -8,6 +8,7 @@ from . import (
     masked_lm_with_paired_image,
     token_image_hinge,
     visual_tlm,
+    voken_classification,
 )
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "masked_lm_with_paired_image",
     "token_image_hinge",
     "visual_tlm",
+    "voken_classification",
 ]

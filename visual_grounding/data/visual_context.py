@@ -7,8 +7,9 @@ sentence) into its own configuration, makes a `VisualContext` in its constructor
     self.images = VisualContext(cfg, self)
     self.datasets[split] = self.images.add(dataset, split, f"{split}.en-de", epoch)
 
-Checkpoints remember how their features were made, and how many images a sentence had, without any more of the task; and
-which words they were trained with, where the task says them with `remember_words` (`image_memory.py`).
+Checkpoints remember how their features were made, and how many images a sentence had, without any more of the task
+(`image_memory.py`); and which words they were trained with, where the task says them with `remember_words`
+(`word_memory.py`).
 """
 
 import logging
@@ -34,7 +35,7 @@ from ..shares import percent, share
 from ..storage.artefact import META
 from ..text.resemblance import UNLIKE
 from .complete_batches import CompleteBatches
-from .image_memory import ImageMemory, restored_checkpoint, task_state_of
+from .image_memory import ImageMemory
 from .image_order import IMAGE_ORDERS, arrange_images, keep_own_images
 from .image_tags import ImageTags
 from .visual_batches import FoundImages, ImageChoice, TabledImages, VisualContextDataset
@@ -384,12 +385,8 @@ class VisualContext:
         Raises:
             InputError: that was trained on features of another making, or with other words.
         """
-        if split != self.cfg.train_subset or self._memory.has_loaded:
-            return
-        self._memory.has_loaded = True
-        path = restored_checkpoint(self.cfg)
-        if path is not None:
-            self._memory.take_over(task_state_of(path))
+        if split == self.cfg.train_subset:
+            self._memory.take_over_restored(self.cfg)
 
     def warn_once(self, message: str) -> None:
         """Warn, unless it was said before in this run; of several processes the first alone does."""

@@ -11,6 +11,8 @@ from . import (
     visual_semantic_embedding,
     vlp_bert,
     vlp_translation,
+    voken_bert,
+    voken_roberta,
     vtlm,
     vtlm_translation,
 )
@@ -24,6 +26,8 @@ __all__ = [
     "visual_semantic_embedding",
     "vlp_bert",
     "vlp_translation",
+    "voken_bert",
+    "voken_roberta",
     "vtlm",
     "vtlm_translation",
 ]

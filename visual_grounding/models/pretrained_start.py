@@ -21,7 +21,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from torch import Tensor, nn
 
-from ..data.image_memory import check_alike, restored_checkpoint
+from ..data.image_memory import check_alike
+from ..data.word_memory import restored_checkpoint
 from ..errors import InputError
 from ..storage.checkpoints import architecture, dictionaries, load_checkpoint, trained_on
 from ..text.words import check_same_words, digest_of_symbols

@@ -9,8 +9,9 @@ from fairseq.models import BaseFairseqModel, register_model
 from torch import Tensor
 
 from ..modules.vision_language_bert import MaskedWordHead, PairedImageHead, VisionLanguageBert
+from .bert_choices import take_bert
 from .presets import register_presets
-from .vision_language_model import BERT_PRESETS, VisionLanguageConfig, build_stream, take_bert
+from .vision_language_model import BERT_PRESETS, MODELS, VisionLanguageConfig, build_stream
 from .visual_model import StrictLoading, features_of, take_feature_size
 
 
@@ -63,7 +64,7 @@ class VLPBertModel(StrictLoading, BaseFairseqModel):
             InputError: no images, or no such BERT, or one of another dictionary.
         """
         take_feature_size(args, task, twin="bert_base")
-        read = take_bert(args, task)
+        read = take_bert(args, task, MODELS)
         model = cls(build_stream(args, task, read))
         if read is not None and read.head:
             model.word_head.load_state_dict(read.head)

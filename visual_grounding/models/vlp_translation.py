@@ -22,11 +22,12 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..modules.vision_language_bert import VisionLanguageBert
+from .bert_choices import gone_on_from, take_bert
 from .presets import Preset, register_presets
 from .pretrained_start import Pretrained, PretrainedStartConfig, pretrained_of, read_pretrained, start_from
 from .text_and_regions import TextAndRegionsEncoder
 from .text_and_regions_decoder import TextAndRegionsDecoder, TextAndRegionsModel
-from .vision_language_model import BERT_PRESETS, MODELS, VisionLanguageConfig, build_stream, gone_on_from, take_bert
+from .vision_language_model import BERT_PRESETS, MODELS, VisionLanguageConfig, build_stream
 from .visual_model import features_of, take_feature_size
 
 logger = logging.getLogger(__name__)
@@ -153,7 +154,7 @@ class VLPTranslationModel(TextAndRegionsModel):
             _check_pretrained(pretrained, task)
         before = None if from_checkpoint else gone_on_from(task)
         begins_anew = pretrained is None and not from_checkpoint and before is None
-        read = take_bert(args, task, pretrained)
+        read = take_bert(args, task, MODELS, pretrained)
         _take_feature_size(args, task, from_checkpoint)
         freeze = bool(getattr(args, "visual_freeze_encoder", False))
         if freeze and begins_anew:

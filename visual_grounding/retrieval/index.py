@@ -24,6 +24,7 @@ from ..storage.ranks import this_rank
 from ..storage.shards import Shard, ShardedArtefact
 from ..storage.signature import signature
 from .faiss_index import APPROXIMATE, SETTINGS, FaissSearcher, FaissSettings, build_faiss, choose_settings, import_faiss
+from .nearest import NearestImage
 from .retriever import Retriever
 from .search import MARGIN, NonFiniteRow, exact_search, rerank, rerank_exactly
 
@@ -63,6 +64,7 @@ class Index:
         norm = meta.get("largest_norm")
         self._largest_norm = float(norm) if isinstance(norm, int | float) else None
         self._searcher: FaissSearcher | None = None
+        self._nearest: NearestImage | None = None
 
     def __getstate__(self) -> dict[str, object]:
         return {"folder": self.folder}  # memory maps and faiss's files are opened again, in another process say
@@ -117,6 +119,9 @@ class Index:
                 hold NaN or infinity.
         """
         if self.faiss is None:
+            if k == 1 and exclude is None and self._nearest_image(device).keeps:
+                scores, ids = self.nearest(queries, device)
+                return scores.unsqueeze(1), ids.unsqueeze(1)
             return self.search_exactly(queries, k, device, exclude)
         if self._searcher is not None and self._searcher.process != os.getpid():
             self._searcher.leave_to_parent()
@@ -144,6 +149,25 @@ class Index:
         """
         with self._sound():
             return exact_search(queries, self.embeddings, k, device, exclude=exclude, largest_norm=self._largest_norm)
+
+    def nearest(self, queries: Tensor, device: str | torch.device = "cpu") -> tuple[Tensor, Tensor]:
+        """`search_exactly` for k = 1, whatever the kind, several times as fast for many queries.
+
+        Shapes:
+            queries: (Q, D)
+            returns: scores (Q,) float32, ids (Q,) int64, on the CPU
+
+        Raises:
+            InputError: the embeddings were cut short, or hold NaN or infinity.
+        """
+        with self._sound():
+            return self._nearest_image(device).of(queries)
+
+    def _nearest_image(self, device: str | torch.device) -> NearestImage:
+        """What is kept for the device that was asked for last."""
+        if self._nearest is None or self._nearest.device != torch.device(device):
+            self._nearest = NearestImage(self.embeddings, device)
+        return self._nearest
 
     @contextmanager
     def _sound(self) -> Iterator[None]:

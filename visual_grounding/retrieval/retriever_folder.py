@@ -1,16 +1,12 @@
 """A retriever's folder, of whatever kind: its names, its description, its identity, and how it is written.
 
 `config.json` says what kind of retriever it is, how it was trained, and how the features that it learned from were
-made. A folder is written beside its place and renamed: killed at any moment, an export leaves the older retriever or
-the new one, never a part of either. An older one is moved aside for that, as a folder can't be renamed onto one that
-isn't empty: killed between the two renames, an export leaves none under the name. Reading says so then, and where the
-older one is; the next export puts it back before it begins.
+made. A folder is written as a whole (`storage/whole_folder.py`); where an export was killed between its two renames,
+reading says so, and where the older retriever is.
 """
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,13 +16,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ..errors import InputError
-from ..storage.artefact import PARTIAL, sha256_of_file, sync_folder, write_json
+from ..storage.artefact import sha256_of_file, write_json
+from ..storage.whole_folder import REPLACED, beside_of, write_folder
 from ..text.words import DICTIONARY
 
 RETRIEVER = "retriever"
 VERSION = 1
 CONFIG, WEIGHTS, TEXT_ENCODER = "config.json", "model.safetensors", "text_encoder"
-REPLACED = ".replaced"  # behind the name of an older retriever, while the new one takes its place
 FILES = (CONFIG, WEIGHTS, DICTIONARY, TEXT_ENCODER)
 
 
@@ -54,11 +50,11 @@ def read_description(folder: Path) -> Description:
     Raises:
         InputError: there is no `config.json`, or it isn't a retriever's; or a killed export moved the folder aside.
     """
-    older = _beside(folder, REPLACED)
+    older = beside_of(folder, REPLACED)
     if older.exists() and not folder.exists():
         raise InputError(
             f"{folder} should hold a {RETRIEVER}, but an export was killed while it replaced the older one, which is "
-            f"{older} now. Take that back with: mv {older} {_beside(folder, '')} "
+            f"{older} now. Take that back with: mv {older} {beside_of(folder, '')} "
             f"or export again with: visual-grounding export … --out {folder}"
         )
     try:
@@ -119,41 +115,12 @@ def write_retriever(
     Raises:
         InputError: the folder holds something else, or can't be written.
     """
-    place, beside, older = (_beside(folder, suffix) for suffix in ("", PARTIAL, REPLACED))
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        _restore(place, older)
-        others = _others(place, names)
-        for left in (beside, older):
-            if left.exists():
-                shutil.rmtree(left)
-        if others:
-            shutil.copytree(place, beside, symlinks=True, ignore=lambda here, _: names if Path(here) == place else ())
-        beside.mkdir(exist_ok=True)
+
+    def write(beside: Path) -> None:
         write_files(beside)
         write_json(beside / CONFIG, {"format": RETRIEVER, "version": VERSION, **asdict(description)})
-        _flush(beside)
-        if place.exists():
-            place.rename(older)
-        beside.rename(place)
-        sync_folder(place.parent)
-    except OSError as error:
-        raise InputError(f"{folder} can't be written: {error.strerror or error}.") from error
-    finally:
-        _restore(place, older)
-        for left in (beside, older):
-            shutil.rmtree(left, ignore_errors=True)
 
-
-def _beside(folder: Path, suffix: str) -> Path:
-    """A name beside a folder, or beside that which it is a link to."""
-    return Path(os.path.realpath(folder) + suffix)
-
-
-def _restore(place: Path, older: Path) -> None:
-    """Put the older retriever back where it was moved aside and none came in its place."""
-    if older.exists() and not place.exists():
-        older.rename(place)
+    write_folder(folder, write, lambda place: _others(place, names))
 
 
 def _others(folder: Path, names: Iterable[str]) -> set[str]:
@@ -162,8 +129,6 @@ def _others(folder: Path, names: Iterable[str]) -> set[str]:
     Raises:
         InputError: the folder holds other things, and no retriever.
     """
-    if not folder.exists():
-        return set()
     found = {path.name for path in folder.iterdir()}
     others = found - set(names)
     try:
@@ -180,14 +145,3 @@ def _others(folder: Path, names: Iterable[str]) -> set[str]:
             "out",
         )
     return others
-
-
-def _flush(folder: Path) -> None:
-    """Bring everything in a folder to disk, before its name says that it is whole."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
-        else:
-            sync_folder(path)
-    sync_folder(folder)

@@ -8,6 +8,8 @@ rounded once to float32; the highest come first, equal ones by row.
 2. The candidates are scored again in float64 and sorted. Whatever isn't a candidate has at most the last candidate's
    float32 score plus the rounding error of an inner product. A query whose k-th score isn't above that (many equal
    images, say) is searched once more, in float64.
+
+For k = 1 there is a faster way to the same: nearest.py.
 """
 
 import warnings
@@ -38,7 +40,8 @@ class NonFiniteRow(ValueError):
 MARGIN = 4  # candidates beyond k: so many equal images at the k-th place cost nothing
 _BLOCK = 16  # images of which only the maximum is looked at first
 _UNIT_ROUNDOFF = 2.0**-24
-_RESCORED = 2**18  # numbers of candidates in float64 at a time: they stay in the cache
+# Numbers of candidates in float64 at a time: on a CPU they stay in the cache; a GPU wants few large steps.
+RESCORED = {"cpu": 2**18, "cuda": 2**25}
 _CHUNK = {"cpu": 4096, "cuda": 131072}  # images at a time; a GPU wants few large products
 
 
@@ -199,7 +202,7 @@ def scan(
     best = [_Best(len(part), count, queries.device) for part in parts]
     memory = torch.empty(min(query_chunk, len(queries)) * min(chunk, len(embeddings)), device=queries.device)
     check = torch.zeros((), device=queries.device)
-    for start, images in _chunks(embeddings, chunk, queries.device):
+    for start, images in chunks_of(embeddings, chunk, queries.device):
         for part, part_best in zip(parts, best):
             shape = len(part), len(images)
             similarity = memory[: shape[0] * shape[1]].view(shape)  # always the same memory
@@ -207,7 +210,7 @@ def scan(
             part_best.offer(similarity, start)
         check += similarity[0].sum()  # one query tells: its product with NaN or infinity isn't finite
     if isinstance(embeddings, np.ndarray) and not bool(check.isfinite()):
-        _refuse_broken(embeddings)
+        refuse_broken(embeddings)
     for part_best in best:
         part_best.join()
     return torch.cat([part.scores for part in best]), torch.cat([part.rows for part in best])
@@ -248,7 +251,7 @@ def exact_search(
     queries = queries.to(device, torch.float32)
     if not len(queries) or not len(embeddings):
         return torch.zeros(len(queries), k), torch.full((len(queries), k), NO_IMAGE)
-    with _full_precision():
+    with full_precision():
         candidates = scan(queries, embeddings, k + MARGIN + (exclude is not None), chunk, query_chunk)
         return rerank_exactly(queries, embeddings, *candidates, k, exclude, largest_norm)
 
@@ -285,7 +288,7 @@ def rerank_exactly(
     again = (~(kth > bound)).nonzero().squeeze(1)
     for rows in again.split(1024) if len(again) else ():  # an empty tensor splits into one empty part
         chosen = None if exclude is None else exclude[rows.to(exclude.device)]
-        scores[rows], ids[rows] = _search_in_float64(queries[rows.to(queries.device)], embeddings, k, chosen)
+        scores[rows], ids[rows] = search_in_float64(queries[rows.to(queries.device)], embeddings, k, chosen)
     return scores, ids
 
 
@@ -304,7 +307,8 @@ def rerank(
     """
     candidates = candidates.sort(dim=1).values  # so that a stable sort by score leaves ties in order
     scores = torch.full(candidates.shape, float("-inf"), device=queries.device)
-    batch = max(1, _RESCORED // max(1, candidates.shape[1] * queries.shape[1]))
+    at_a_time = RESCORED.get(queries.device.type, RESCORED["cpu"])
+    batch = max(1, at_a_time // max(1, candidates.shape[1] * queries.shape[1]))
     for first in range(0, len(queries), batch):
         part = slice(first, first + batch)
         vectors = _rows(embeddings, candidates[part].clamp(min=0)).to(queries.device)  # (b, C, D)
@@ -321,9 +325,7 @@ def rerank(
     return _finish(scores[:, :k], candidates.to(scores.device).gather(1, order)[:, :k], k)
 
 
-def _search_in_float64(
-    queries: Tensor, embeddings: Embeddings, k: int, exclude: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def search_in_float64(queries: Tensor, embeddings: Embeddings, k: int, exclude: Tensor | None) -> tuple[Tensor, Tensor]:
     """`exact_search` without candidates: every score in float64, then rounded.
 
     Raises:
@@ -332,10 +334,10 @@ def _search_in_float64(
     device = queries.device
     scores = torch.full((len(queries), k), float("-inf"), device=device)
     ids = torch.full((len(queries), k), NO_IMAGE, device=device)
-    for start, images in _chunks(embeddings, _CHUNK["cpu"], device):
+    for start, images in chunks_of(embeddings, _CHUNK["cpu"], device):
         similarity = (queries.double() @ images.double().T).float()  # (Q, chunk)
         if isinstance(embeddings, np.ndarray) and not bool(similarity[0].sum().isfinite()):
-            _refuse_broken(embeddings)
+            refuse_broken(embeddings)
         similarity[:, ~images.any(dim=1)] = float("-inf")
         if exclude is not None:
             _exclude(similarity, exclude.to(device) - start)
@@ -366,7 +368,7 @@ def _exclude(similarity: Tensor, columns: Tensor) -> None:
     similarity[inside, columns[inside]] = float("-inf")
 
 
-def _chunks(embeddings: Embeddings, chunk: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
+def chunks_of(embeddings: Embeddings, chunk: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
     """First row and images (chunk, D) of each part of a collection, in float32."""
     for start in range(0, len(embeddings), chunk):
         images = embeddings[start : start + chunk]
@@ -396,9 +398,9 @@ def _rows(embeddings: Embeddings, rows: Tensor) -> Tensor:
     return embeddings[rows.to(embeddings.device)].float()
 
 
-def _refuse_broken(embeddings: Embeddings) -> None:
+def refuse_broken(embeddings: Embeddings) -> None:
     """Name the first row that holds NaN or infinity, if there is one; sums may be infinite where no number is."""
-    for start, images in _chunks(embeddings, _CHUNK["cpu"], torch.device("cpu")):
+    for start, images in chunks_of(embeddings, _CHUNK["cpu"], torch.device("cpu")):
         broken = (~images.isfinite().all(dim=1)).nonzero()
         if len(broken):
             raise NonFiniteRow(start + int(broken[0]))
@@ -407,12 +409,12 @@ def _refuse_broken(embeddings: Embeddings) -> None:
 def _largest_norm(embeddings: Embeddings) -> float:
     """The highest norm of a row."""
     device = torch.device("cpu") if isinstance(embeddings, np.ndarray) else embeddings.device
-    chunks = _chunks(embeddings, _CHUNK["cpu"], device)
+    chunks = chunks_of(embeddings, _CHUNK["cpu"], device)
     return max(float(torch.linalg.vector_norm(images, dim=1).max()) for _, images in chunks)
 
 
 @contextmanager
-def _full_precision() -> Iterator[None]:
+def full_precision() -> Iterator[None]:
     """Whatever was chosen for training, TF32 say: the bound of the rounding error holds for float32 only."""
     previous = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")

@@ -181,6 +181,13 @@ class GrowingArtefact(ShardedArtefact):
     def add_array(self, name: str, shape: tuple[int, ...], dtype: str | np.dtype, blocks: Iterable[np.ndarray]) -> None:
         """Add an array in the rank that publishes, from parts of it.
 
+        Args:
+            shape: of the whole.
+            blocks: the parts, in order.
+
+        Shapes:
+            blocks: (rows of the part, …) each
+
         Raises:
             InputError: it can't be written.
             ValueError: the parts don't make up its shape.

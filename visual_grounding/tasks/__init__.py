@@ -2,6 +2,6 @@
 
 import fairseq  # noqa: F401  # first of all: what it registers would else meet a half-imported module here
 
-from . import grounded_translation, image_text_matching, vision_language_pretraining, visual_tlm
+from . import grounded_translation, image_text_matching, vision_language_pretraining, visual_tlm, voken_lm
 
-__all__ = ["grounded_translation", "image_text_matching", "vision_language_pretraining", "visual_tlm"]
+__all__ = ["grounded_translation", "image_text_matching", "vision_language_pretraining", "visual_tlm", "voken_lm"]

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..errors import InputError, check_at_least_one
 from ..retrieval.index import Index
-from ..retrieval.nearest import nearest
+from ..retrieval.nearest import NearestImage
 from ..retrieval.retriever_folder import TEXT_ENCODER
 from ..retrieval.token_matcher import TokenMatcherRetriever
 from ..text.tokenizer_bridge import TokenizerBridge
@@ -102,15 +102,20 @@ class _Matching(Vokenizer):
         self.candidates = candidates
         self.device = device
         self.batch_tokens = batch_tokens or BATCH_TOKENS[device.type]
-        self.images = torch.from_numpy(index.embeddings[candidates.rows]).to(device)  # (V, D)
-        self._largest_norm = float(torch.linalg.vector_norm(self.images, dim=1).max())
+        images = index.embeddings[candidates.rows]  # (V, D)
+        if not np.isfinite(images).all():
+            raise InputError(
+                f"{index.folder / 'embeddings.npy'} should hold unit vectors, but has NaN or infinity. Delete the "
+                "index, and make it again with: visual-grounding index"
+            )
+        self._images = NearestImage(torch.from_numpy(images).to(device), device)
         self._dtype = PRECISIONS[precision]
         bridge = TokenizerBridge(str(retriever.folder / TEXT_ENCODER))
         self._ids = torch.from_numpy(bridge.tokenizer_ids)
         self._around = bridge.opening, bridge.closing
         self.plan = {
             "retriever_sha256": retriever.sha256,
-            "embeddings_sha256": hashlib.sha256(self.images.cpu().numpy().tobytes()).hexdigest(),
+            "embeddings_sha256": hashlib.sha256(images.tobytes()).hexdigest(),
             "batch_tokens": self.batch_tokens,
             "precision": precision,
             "device": device.type,
@@ -167,7 +172,7 @@ class _Matching(Vokenizer):
                 return
             places = np.concatenate([each for each, _ in waiting])
             vectors = torch.cat([each for _, each in waiting])
-            score, number = nearest(vectors, self.images, self.device, self._largest_norm)
+            score, number = self._images.of(vectors)
             vokens[places], scores[places] = number.numpy(), score.numpy()
             waiting.clear()
 

@@ -1,0 +1,58 @@
+"""A checkpoint knows of which images its vokens are the numbers; others are refused."""
+
+import pytest
+from fairseq.tasks.fairseq_task import StatefulContainer
+from small_tokenizers import make_tokenizer
+from small_vokens import write_vokens
+
+from visual_grounding import InputError
+from visual_grounding.data.voken_memory import VokenMemory
+from visual_grounding.vokenization.vokens import Vokens
+
+
+@pytest.fixture(scope="module")
+def vokens(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Vokens]:
+    """Of five candidates, and of six."""
+    folder = tmp_path_factory.mktemp("vokens")
+    tokenizer = make_tokenizer(folder / "tokenizer", "wordpiece")
+    return {size: Vokens(write_vokens(folder / str(size), ["a dog"], tokenizer, size)) for size in (5, 6)}
+
+
+def memory() -> VokenMemory:
+    return VokenMemory(StatefulContainer())
+
+
+def said(vokens: Vokens) -> dict:
+    return {"vokens": {"keys_sha256": vokens.keys_sha256, "count": vokens.size}}
+
+
+def test_vokens_of_other_images_are_refused(vokens):
+    made = memory()
+    assert made.known is None
+    for _ in range(2):
+        made.meet(vokens[5])
+    assert made.state_dict == said(vokens[5])
+    five, six = (vokens[size].keys_sha256[:8] for size in (5, 6))
+    message = (
+        rf"vokens in .*/6 should be .* as those of .*/5, but are of 6, keys sha256 {six}…, and those of 5, {five}…"
+    )
+    with pytest.raises(InputError, match=message):
+        made.meet(vokens[6])
+    with pytest.raises(
+        InputError, match=rf"vokens in .*/5 should be .* those of the checkpoint, but are of 5, .* {six}"
+    ):
+        made.merge_state_dict(said(vokens[6]))
+    made.merge_state_dict(said(vokens[5]))
+
+
+def test_without_vokens_those_of_the_checkpoint_are_remembered(vokens):
+    made = memory()
+    made.merge_state_dict(said(vokens[6]))
+    assert made.known == said(vokens[6])["vokens"]
+    with pytest.raises(
+        InputError, match=r"vokens in .*/5 should be numbers of the same images as those of the checkpoi"
+    ):
+        made.meet(vokens[5])
+    made = memory()
+    made.merge_state_dict({"vokens": "broken"})
+    assert made.known is None

@@ -1,0 +1,62 @@
+"""Which checkpoint training goes on from, what is read of it, and that other words are refused."""
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq.tasks.fairseq_task import StatefulContainer
+
+from visual_grounding import InputError
+from visual_grounding.data.word_memory import WordMemory, restored_checkpoint, task_state_of
+from visual_grounding.text.words import digest_of_symbols
+
+STATE = {"dictionaries": {"source": digest_of_symbols("abc")}}
+
+
+def checkpoint(path: Path, state: dict) -> Path:
+    torch.save({"model": {"weight": torch.ones(1)}, "task_state": state}, path)
+    return path
+
+
+def memory(symbols: str = "abc") -> WordMemory:
+    made = WordMemory(StatefulContainer())
+    made.remember_words("source", "dict.txt", symbols)
+    return made
+
+
+def test_restored_checkpoint_is_the_one_that_fairseq_takes(tmp_path):
+    flags = {"save_dir": str(tmp_path), "continue_once": None, "finetune_from_model": None, "checkpoint_suffix": None}
+    cfg = Namespace(restore_file="checkpoint_last.pt", **flags)
+    assert restored_checkpoint(cfg) is None
+    cfg.finetune_from_model = str(checkpoint(tmp_path / "first.pt", {}))
+    assert restored_checkpoint(cfg) == cfg.finetune_from_model
+    last = checkpoint(tmp_path / "checkpoint_last.pt", STATE)
+    assert restored_checkpoint(cfg) == str(last)  # a second start goes on where the first stopped
+    assert task_state_of(str(last)) == STATE
+    cfg.checkpoint_suffix = "-part1"
+    part = checkpoint(tmp_path / "checkpoint_last-part1.pt", {})
+    assert restored_checkpoint(cfg) == str(part)
+    cfg.restore_file = str(tmp_path / "checkpoint_last.pt")
+    assert restored_checkpoint(cfg) == str(part)
+    torch.save({"model": {}}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    assert task_state_of(str(tmp_path / "old.pt")) == {}
+
+
+def test_other_words_are_refused_wherever_a_checkpoint_is_met(tmp_path):
+    path = checkpoint(tmp_path / "last.pt", STATE)
+    cfg = Namespace(restore_file=str(path), checkpoint_suffix="")
+    for meet in (lambda made: made.merge_state_dict(dict(STATE)), lambda made: made.take_over_restored(cfg)):
+        meet(memory())
+        with pytest.raises(InputError, match=r"dict.txt should have the words that the checkpoint was trained with"):
+            meet(memory("acb"))
+    seen = memory("acb")
+    seen.has_loaded = True
+    seen.take_over_restored(cfg)  # once is enough
+
+
+def test_what_the_task_knows_itself_stays_and_all_else_is_the_checkpoints():
+    made = memory()
+    made.merge_state_dict({**STATE, "other": 3})
+    made.merge_state_dict({"dictionaries": {"labels": "1"}})
+    assert made.state_dict == {**STATE, "other": 3}

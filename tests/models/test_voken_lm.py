@@ -1,0 +1,182 @@
+"""Language models that tell vokens: what is asked of which head, where a BERT comes from, what a checkpoint keeps."""
+
+import json
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from small_voken_lm import model_flags, voken_task, whole_split
+from torch.nn import functional
+
+from visual_grounding import InputError
+
+ARCHITECTURES = ("voken_bert", "voken_roberta")
+
+
+@pytest.fixture(scope="module")
+def world(voken_world: Path) -> Path:
+    return voken_world
+
+
+def build(world: Path, arch: str = "voken_bert", flags: dict[str, Any] | None = None, **given: Any):
+    torch.manual_seed(1)
+    return voken_task(world, **(flags or {})).build_model(model_flags(arch, **given)).eval()
+
+
+def asked(batch: dict[str, Any]) -> dict[str, Any]:
+    return {**batch["net_input"], "word_targets": batch["word_targets"], "voken_targets": batch["voken_targets"]}
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_losses_are_those_of_the_heads_at_each_place(world, arch):
+    model, batch = build(world, arch, voken_head="deep"), whole_split(voken_task(world), "train")
+    with torch.no_grad():
+        found = model(**asked(batch))
+        hidden = model.states(**batch["net_input"])
+        words = model.word_head(hidden, model.words)  # (B, T, W)
+        vokens = model.voken_head.scores(hidden)  # (B, T, V)
+    for scores, target, answers in (
+        (words, batch["word_targets"], found.words),
+        (vokens, batch["voken_targets"], found.vokens),
+    ):
+        there = target >= 0
+        expected = functional.cross_entropy(scores[there], target[there], reduction="sum")
+        torch.testing.assert_close(answers.loss, expected)
+        assert torch.equal(answers.right, scores[there].argmax(dim=1) == target[there]) and len(answers.right) > 5
+    assert model(**batch["net_input"]) == (None, None)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_states_are_those_of_transformers_and_padding_changes_nothing(world, arch):
+    model, batch = build(world, arch), whole_split(voken_task(world), "train")
+    tokens, mask = batch["net_input"]["src_tokens"], batch["net_input"]["padding_mask"]
+    with torch.no_grad():
+        hidden = model.states(tokens, mask)
+        short = int(mask.any(dim=1).nonzero()[0])
+        length = int((~mask[short]).sum())
+        torch.testing.assert_close(
+            hidden[short, :length], model.states(tokens[short : short + 1, :length])[0], rtol=0, atol=1e-5
+        )
+        own = model.body(input_ids=tokens[:1]).last_hidden_state
+    torch.testing.assert_close(hidden[:1], own, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("weights", [(1, 1), (0, 1), (1, 0)])
+def test_a_gradient_reaches_every_parameter_whatever_is_learned(world, arch, weights):
+    flags = dict(zip(("voken_weight", "mlm_weight"), weights))
+    task = voken_task(world, **flags)
+    batch = whole_split(task, "train")
+    model = build(world, arch, flags, voken_head="deep")
+    found = model(**batch["net_input"], word_targets=batch["word_targets"], voken_targets=batch.get("voken_targets"))
+    sum(each.loss for each in found if each is not None).backward()
+    assert [each is not None for each in (found.vokens, found.words)] == [bool(weight) for weight in weights]
+    for name, weight in model.named_parameters():
+        assert weight.grad is not None and weight.grad.abs().sum() > 0, name
+
+
+def test_the_heads_share_nothing_and_words_are_told_by_their_embedding(world):
+    model = build(world, voken_head="deep")
+    shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters() if "head" in name}
+    words = len(voken_task(world).dictionary)
+    assert shapes == {
+        "word_head.bias": (words,), "word_head.transform.dense.weight": (16, 16),
+        "word_head.transform.dense.bias": (16,), "word_head.transform.LayerNorm.weight": (16,),
+        "word_head.transform.LayerNorm.bias": (16,),
+        "voken_head.transform.0.weight": (16, 16), "voken_head.transform.0.bias": (16,),
+        "voken_head.transform.2.weight": (16,), "voken_head.transform.2.bias": (16,),
+        "voken_head.output.weight": (7, 16), "voken_head.output.bias": (7,),
+    }  # fmt: skip
+    assert "voken_head.transform.0.weight" not in build(world).state_dict()  # linear, the paper's
+
+
+@pytest.mark.parametrize("flags", [{"voken_weight": 0.0}, {"vokens": None}])
+def test_without_vokens_all_else_begins_alike_and_there_is_no_head_for_them(world, flags):
+    with_vokens, without = build(world).state_dict(), build(world, flags=flags).state_dict()
+    assert {name for name in with_vokens if name not in without} == {
+        "voken_head.output.weight",
+        "voken_head.output.bias",
+    }
+    assert all(torch.equal(with_vokens[name], weight) for name, weight in without.items())
+    alone = build(world, flags={"mlm_weight": 0.0}).state_dict()
+    assert not any(name.startswith("word_head") for name in alone)
+
+
+def test_the_number_of_vokens_is_that_of_the_labels(world):
+    count = len(voken_task(world).dictionary)
+    for labels, expected in {"vokens": 7, "shuffled": 7, "random": 7, "tokens": count}.items():
+        flags = {"voken_labels": labels, "vokens": None if labels == "tokens" else str(world / "vokens")}
+        assert build(world, flags=flags).voken_head.output.out_features == expected
+
+
+@pytest.mark.parametrize(
+    ("preset", "sizes"),
+    {"": (12, 768, 12, 3072), "_6l_512h": (6, 512, 8, 2048), "_12l_768h": (12, 768, 12, 3072)}.items(),
+)
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_presets_have_the_papers_sizes_and_a_flag_beats_them(world, arch, preset, sizes):
+    args = Namespace(arch=arch + preset)
+    ARCH_CONFIG_REGISTRY[arch + preset](args)
+    with torch.device("meta"):
+        ARCH_MODEL_REGISTRY[arch + preset].build_model(args, voken_task(world))
+    config = json.loads(args.bert_config)
+    names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
+    assert tuple(config[name] for name in names) == sizes
+    roberta = arch == "voken_roberta"
+    assert config["max_position_embeddings"] == (514 if roberta else 512)
+    assert (config["type_vocab_size"], config["layer_norm_eps"]) == ((1, 1e-5) if roberta else (2, 1e-12))
+    args = Namespace(arch=arch + preset, bert_layers=1)
+    ARCH_CONFIG_REGISTRY[arch + preset](args)
+    with torch.device("meta"):
+        ARCH_MODEL_REGISTRY[arch + preset].build_model(args, voken_task(world))
+    assert json.loads(args.bert_config)["num_hidden_layers"] == 1
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_blocks_may_be_as_long_as_there_are_positions(world, arch):
+    assert build(world, arch).max_positions() == 16
+    task = voken_task(world, tokens_per_sample=16)
+    model = task.build_model(model_flags(arch)).eval()
+    model(**whole_split(task, "train")["net_input"])
+    with pytest.raises(
+        InputError, match=r"--tokens-per-sample is 17, but the model has 16 positions\. .*--bert-position"
+    ):
+        voken_task(world, tokens_per_sample=17).build_model(model_flags(arch))
+
+
+def test_checkpoint_keeps_its_heads_and_sizes_and_asks_the_task_for_nothing(world):
+    args = model_flags(voken_head="deep", bert_dropout=0.0)
+    model = voken_task(world).build_model(args)
+    assert (args.voken_count, args.masked_words) == (7, True)
+    again = ARCH_MODEL_REGISTRY["voken_bert"].build_model(args, voken_task(world, vokens=None))
+    again.load_state_dict(model.state_dict())
+
+
+def test_weights_of_other_vokens_are_refused(world):
+    state = {**build(world).state_dict(), "voken_head.output.bias": torch.zeros(3)}
+    with pytest.raises(
+        InputError, match=r"voken_head.output.bias is \(3,\), not \(7,\).*other model flags, or with data"
+    ):
+        build(world).load_state_dict(state)
+
+
+def test_another_task_is_refused(world):
+    with pytest.raises(InputError, match="--arch voken_bert learns by --task voken_lm, not by Namespace"):
+        ARCH_MODEL_REGISTRY["voken_bert"].build_model(model_flags(), Namespace())
+
+
+def test_training_that_goes_on_takes_the_sizes_of_its_checkpoint(world, tmp_path):
+    args = model_flags()
+    voken_task(world).build_model(args)
+    torch.save({"args": args, "model": {"any": torch.ones(1)}, "task_state": {}}, tmp_path / "checkpoint_last.pt")
+    task = voken_task(world, save_dir=str(tmp_path))
+    assert task.build_model(Namespace(arch="voken_bert", bert="gone")).body.config.hidden_size == 16
+    with pytest.raises(
+        InputError, match=r"--bert-size is 8, but the BERT is that of .*_last.pt, where it is 16: leave"
+    ):
+        task.build_model(Namespace(arch="voken_bert", bert_size=8))
+    with pytest.raises(InputError, match=r"should be of --arch voken_roberta, but .*last.pt is of --arch voken_bert"):
+        task.build_model(Namespace(arch="voken_roberta"))

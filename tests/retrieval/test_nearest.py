@@ -1,0 +1,356 @@
+"""The nearest image: `exact_search` bit by bit, in every precision of the scan; its bound; what it doesn't write."""
+
+import re
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_retriever import make_retriever, make_sentences, make_store
+from torch import Tensor
+from torch.nn.functional import normalize
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from visual_grounding.errors import InputError
+from visual_grounding.features.store import FeatureStore
+from visual_grounding.retrieval import nearest as module
+from visual_grounding.retrieval.index import Index, build_index
+from visual_grounding.retrieval.nearest import NearestImage, fast_precision, nearest
+from visual_grounding.retrieval.search import NonFiniteRow, exact_search
+
+PRECISIONS = [torch.bfloat16, torch.float16, torch.float32]
+SMALL = module._Sizes(images=256, queries=16, product=96, scores=96 * 7, kept=2**20)  # several of each
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def units(*shape: int, seed: int = 0) -> Tensor:
+    return normalize(numbers(*shape, seed=seed), dim=1)
+
+
+def naive_nearest(queries: Tensor, embeddings: Tensor) -> tuple[list[float], list[int]]:
+    """Score every image, round once to float32, take the highest and of equal ones the first."""
+    scores, ids = [], []
+    for query in queries.double().numpy():
+        best, row = 0.0, -1
+        for number, image in enumerate(embeddings.double().numpy()):
+            score = float(np.float32(query @ image))
+            if image.any() and (row < 0 or score > best):
+                best, row = score, number
+        scores.append(best)
+        ids.append(row)
+    return scores, ids
+
+
+def check(queries: Tensor, embeddings: Tensor, precision: torch.dtype, sizes: Any = None, device: str = "cpu") -> None:
+    """Bit by bit what exact search finds, at the first call and at the next."""
+    scores, ids = exact_search(queries, embeddings.numpy(), 1)
+    finder = NearestImage(embeddings.numpy(), device, precision)
+    if sizes is not None:
+        finder._sizes = sizes
+    for _ in range(2):
+        found = finder.of(queries)
+        assert found[0].dtype == torch.float32 and found[1].dtype == torch.int64
+        assert torch.equal(found[1], ids[:, 0])
+        assert torch.equal(found[0], scores[:, 0])
+
+
+def one_step_apart(count: int, size: int) -> Tensor:
+    """Copies of a vector, each with one number changed to the next one in float32, up or down."""
+    rows = units(1, size).repeat(count, 1)
+    generator = torch.Generator().manual_seed(1)
+    at = torch.randint(0, size, (count, 1), generator=generator)
+    up = torch.randint(0, 2, (count, 1), generator=generator) * 4.0 - 2
+    return rows.scatter(1, at, torch.nextafter(rows.gather(1, at), up))
+
+
+@cache
+def adversaries() -> dict[str, tuple[Tensor, Tensor]]:
+    """Queries and images that are hard to tell apart, to bound, or to compute with."""
+    queries, images = units(40, 24), units(700, 24, seed=1)
+    absent = images.clone()
+    absent[torch.rand(700, generator=torch.Generator().manual_seed(2)) < 0.9] = 0
+    absent[:100] = 0
+    cone = normalize(0.3 * images + torch.ones(24), dim=1)
+    growing = torch.linspace(0.01, 1, 700).unsqueeze(1) * torch.ones(24)
+    similar = one_step_apart(700, 24)
+    return {
+        "random": (queries, images),
+        "copies": (queries, images[:35].repeat(20, 1)),
+        "all equal": (queries, images[:1].repeat(700, 1)),
+        "one step apart": (torch.cat([queries, similar[:9]]), similar),
+        "pairs one step apart": (queries, torch.cat([images[:350], torch.nextafter(images[:350], images[350:])])),
+        "negative": (-cone[:40], cone),
+        "few positive": (-cone[:40], torch.cat([cone, -cone[:1]])),
+        "rounded to float16": (queries.half().float(), images.half().float()),
+        "rounded to float16, tiny": ((queries / 1000).half().float(), (images / 1000).half().float()),
+        "small integers": (numbers(40, 24).round(), numbers(700, 24, seed=1).round()),
+        "few small integers": (numbers(40, 2).round(), numbers(700, 2, seed=1).round()),
+        "tiny": (queries * 1e-30, images * 1e-30),
+        "subnormal products": (queries * 1e-20, images * 1e-19),
+        "subnormal": (queries, images * 1e-41),
+        "large": (queries * 1e18, images * 1e18),
+        "too large for float16": (queries * 300, images * 300),
+        "of all sizes": (queries * numbers(40, 1).mul(9).exp(), images * numbers(700, 1, seed=1).mul(9).exp()),
+        "absent": (queries, absent),
+        "absent and negative": (-cone[:40], cone * absent.any(dim=1, keepdim=True)),
+        "all absent": (queries, torch.zeros(700, 24)),
+        "empty queries": (queries * (torch.arange(40) % 3 > 0).unsqueeze(1), absent),
+        "better and better": (torch.cat([queries, torch.ones(2, 24)]), growing),
+        "one image": (queries, images[:1]),
+        "one number": (numbers(40, 1), numbers(700, 1, seed=1)),
+    }
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", adversaries())
+def test_nearest_image_is_that_of_exact_search_bit_by_bit(name: str, precision: torch.dtype) -> None:
+    queries, images = adversaries()[name]
+    check(queries, images, precision)
+    check(queries, images, precision, SMALL)
+
+
+@st.composite
+def collections(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
+    """Queries and images, with copies, rounding, absent ones and neighbours."""
+    size, images, queries = draw(st.integers(1, 40)), draw(st.integers(1, 300)), draw(st.integers(1, 7))
+    seed = draw(st.integers(0, 2**32 - 1))
+    generator = torch.Generator().manual_seed(seed)
+    text, distinct = numbers(queries, size, seed=seed), numbers(draw(st.integers(1, images)), size, seed=seed + 1)
+    distinct = distinct + draw(st.sampled_from([0, 1, 30])) * numbers(1, size, seed=seed + 2)  # a cone
+    if draw(st.booleans()):
+        text, distinct = normalize(text, dim=1), normalize(distinct, dim=1)
+    if draw(st.booleans()):
+        text, distinct = text.half().float(), distinct.half().float()
+    if draw(st.booleans()):
+        text, distinct = text.round(), distinct.round()
+    embeddings = distinct[torch.randint(0, len(distinct), (images,), generator=generator)]
+    if draw(st.booleans()):
+        embeddings = torch.nextafter(embeddings, numbers(images, size, seed=seed + 3))
+    embeddings[torch.rand(images, generator=generator) < draw(st.sampled_from([0.0, 0.1, 0.9]))] = 0
+    return text * draw(st.sampled_from([1.0, -1.0])), embeddings
+
+
+@settings(max_examples=100, deadline=None)
+@given(collections(), st.sampled_from(PRECISIONS), st.booleans())
+def test_nearest_image_is_that_of_exact_search_for_any_collection(collection, precision, small: bool) -> None:
+    check(*collection, precision, SMALL if small else None)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_nearest_image_agrees_with_its_naive_twin(precision: torch.dtype) -> None:
+    for name in ("few small integers", "absent and negative", "empty queries"):
+        queries, images = adversaries()[name]
+        queries = queries[:12]
+        found = NearestImage(images, "cpu", precision).of(queries)
+        assert (found[0].tolist(), found[1].tolist()) == naive_nearest(queries, images), name
+
+
+def test_nearest_image_by_hand() -> None:
+    # Scores of the first query: -1, absent, 2, 2; of the second -1, absent, -4, 0. The third is empty, row 1 absent.
+    images = torch.tensor([[-1.0, 1.0], [0.0, 0.0], [2.0, 4.0], [2.0, 0.0]])
+    scores, ids = nearest(torch.tensor([[1.0, 0.0], [0.0, -1.0], [0.0, 0.0]]), images.numpy())
+    assert (scores.tolist(), ids.tolist()) == ([2.0, 0.0, 0.0], [2, 3, 0])
+
+
+@pytest.mark.parametrize(("queries", "images"), [(0, 5), (2, 0)])
+def test_nearest_image_of_nothing_is_none(queries: int, images: int) -> None:
+    scores, ids = nearest(torch.ones(queries, 2), np.ones((images, 2), dtype=np.float32))
+    assert scores.tolist() == [0.0] * queries and ids.tolist() == [-1] * queries
+
+
+def test_largest_error_by_hand() -> None:
+    """bfloat16 has 8 bits: 1 + 2⁻⁹ becomes 1, 3 stays. So the scan has 3 for 3 + 3·2⁻⁹."""
+    image, query = torch.tensor([[1 + 2.0**-9]]), torch.tensor([[3.0]])
+    chunk = next(NearestImage(image, "cpu", torch.bfloat16)._chunks(torch.bfloat16))
+    assert chunk.rounded.float().tolist() == [[1.0]] and float(chunk.loss) == 2.0**-9
+    error = float(module._largest_error(query[0].abs(), torch.zeros(1), chunk, torch.bfloat16))
+    assert 3 * 2.0**-9 < error < 1.01 * 3 * 2.0**-9
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("size", [3, 64, 700])
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_scores_of_a_scan_are_as_near_as_the_bound_says(precision: torch.dtype, size: int, scale: float) -> None:
+    queries, images = units(64, size) * scale, units(300, size, seed=1)
+    images[:64] = queries  # as large as a product can be
+    chunk = next(NearestImage(images, "cpu", precision)._chunks(precision))
+    rounded = queries.to(precision)
+    loss = torch.linalg.vector_norm(queries - rounded.float(), dim=1)
+    error = module._largest_error(torch.linalg.vector_norm(queries, dim=1), loss, chunk, precision)
+    written = (rounded @ chunk.rounded.T).double()
+    true = queries.double() @ images.double().T
+    rounding = module._ROUNDOFF[precision] * written.abs() + module._SMALLEST[precision]
+    assert ((written - true).abs() <= error.unsqueeze(1) + rounding).all()
+    if precision == torch.bfloat16:
+        assert ((written - true).abs() > 0.02 * error.unsqueeze(1)).any()  # it isn't far too large either
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[torch.dtype, int]]:
+    """Precisions of scans and their queries, as they run; float64 where all scores are computed."""
+    ran, scan, in_float64 = [], NearestImage._scan, module.search_in_float64
+
+    def scanned(self, queries: Tensor, precision: torch.dtype) -> Any:
+        ran.append((precision, len(queries)))
+        return scan(self, queries, precision)
+
+    def searched(queries: Tensor, *rest: Any) -> Any:
+        ran.append((torch.float64, len(queries)))
+        return in_float64(queries, *rest)
+
+    monkeypatch.setattr(NearestImage, "_scan", scanned)
+    monkeypatch.setattr(module, "search_in_float64", searched)
+    return ran
+
+
+def test_one_scan_tells_the_nearest_of_random_images(scans: list[tuple[torch.dtype, int]]) -> None:
+    for precision in PRECISIONS:
+        NearestImage(units(5000, 64, seed=1), "cpu", precision).of(units(100, 64))
+    assert scans == [(precision, 100) for precision in PRECISIONS]
+
+
+def test_what_a_precision_cannot_tell_goes_to_the_next(scans: list[tuple[torch.dtype, int]]) -> None:
+    images = units(3000, 64, seed=1)
+    images[1000:2000] = images[0] + 1e-4 * numbers(1000, 64, seed=2)  # alike in bfloat16
+    images[2000:] = images[1]  # equal
+    queries = torch.cat([images[2:7], images[:1], images[1:2], torch.zeros(1, 64)])  # the last needs none
+    NearestImage(images, "cpu", torch.bfloat16).of(queries)
+    assert scans == [(torch.bfloat16, 7), (torch.float32, 2), (torch.float64, 1)]
+
+
+def test_half_precision_is_given_up_where_it_tells_nothing(scans: list[tuple[torch.dtype, int]]) -> None:
+    images = normalize(torch.ones(64) + 0.01 * numbers(3000, 64), dim=1)
+    finder = NearestImage(images, "cpu", torch.bfloat16)
+    for _ in range(2):
+        finder.of(images[:1200])
+    assert [each for each in scans if each[0] != torch.float64] == [
+        (torch.bfloat16, 1200), (torch.float32, 1200), (torch.float32, 1200)
+    ]  # fmt: skip
+
+
+class Watch(TorchDispatchMode):
+    """Keeps the size of the largest tensor that is made."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        self.largest = max([self.largest, *(leaf.numel() for leaf in tree_leaves(found) if isinstance(leaf, Tensor))])
+        return found
+
+
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float32])
+def test_scores_are_never_all_in_memory(precision: torch.dtype) -> None:
+    queries, images = units(2048, 8), units(4096, 8, seed=1)
+    finder = NearestImage(images.numpy(), "cpu", precision)
+    finder._sizes = module._Sizes(4096, 2048, 1024, 2**16, 2**20)
+    with Watch() as watch:
+        finder.of(queries)
+    assert watch.largest == 2048 * 4096 // 16
+
+
+def test_copies_beyond_the_limit_are_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, queries = units(300, 8, seed=1), units(5, 8)
+    read, chunks_of = [], module.chunks_of
+    monkeypatch.setattr(module, "chunks_of", lambda *args: read.append(args[1]) or chunks_of(*args))
+    for kept, times in ((2**20, 1), (300 * 8 * 6 - 1, 2)):
+        monkeypatch.setitem(module._SIZES, "cpu", module._Sizes(100, 100, 32, 64, kept))
+        finder = NearestImage(images, "cpu", torch.bfloat16)
+        found = [finder.of(queries) for _ in range(2)]
+        assert torch.equal(found[0][1], found[1][1]) and finder.keeps == (times == 1)
+        assert len(read) == times
+        read.clear()
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("value", [np.nan, -np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("row", [0, 150, 299])
+def test_row_that_is_no_number_is_refused(precision: torch.dtype, value: float, row: int) -> None:
+    images = units(300, 8).numpy()
+    images[row, 3] = value
+    for queries in (units(4, 8), torch.zeros(1, 8)):
+        with pytest.raises(NonFiniteRow, match=f"row {row} of the embeddings"):
+            NearestImage(images, "cpu", precision).of(queries)
+
+
+def test_large_numbers_whose_sum_is_infinite_are_numbers() -> None:
+    images = np.full((40, 4), 1e38, dtype=np.float32)
+    for precision in PRECISIONS:
+        scores, ids = NearestImage(images, "cpu", precision).of(torch.full((1, 4), 0.5))
+        assert ids.tolist() == [0] and scores.isfinite().all()
+
+
+def test_precision_that_was_chosen_for_training_stays() -> None:
+    cuda = torch.backends.cuda.matmul
+    torch.set_float32_matmul_precision("medium")
+    try:
+        nearest(units(2, 8), units(30, 8).numpy())
+        assert torch.get_float32_matmul_precision() == "medium"
+        assert cuda.allow_fp16_reduced_precision_reduction and cuda.allow_bf16_reduced_precision_reduction
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_fast_precision_is_what_the_processor_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fast_precision(torch.device("cuda")) == torch.float16
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: False, raising=False)
+    assert fast_precision(torch.device("cpu")) == torch.float32
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    assert fast_precision(torch.device("cpu")) == torch.bfloat16
+    monkeypatch.delattr(torch.cpu, "_is_avx512_bf16_supported")  # as in another torch
+    assert fast_precision(torch.device("cpu")) == torch.float32
+
+
+@pytest.mark.parametrize("kind", ["exact", "flat", "ivf"])
+def test_index_of_any_kind_finds_the_nearest_image(tmp_path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    if kind != "exact":
+        pytest.importorskip("faiss")
+    retriever, store = make_retriever(tmp_path / "retriever"), FeatureStore(make_store(tmp_path / "store"))
+    build_index(retriever, store, tmp_path / "index", kind=kind, **({"lists": 2} if kind == "ivf" else {}))
+    index = Index(tmp_path / "index")
+    queries = retriever.encode_text(make_sentences())
+    expected = index.search_exactly(queries, 1)
+    for _ in range(2):
+        scores, ids = index.nearest(queries)
+        assert torch.equal(scores, expected[0][:, 0]) and torch.equal(ids, expected[1][:, 0])
+    if kind == "exact":
+        monkeypatch.setattr(Index, "search_exactly", lambda *_: pytest.fail("is slower"))
+        scores, ids = index.search(queries, 1)
+        assert torch.equal(scores, expected[0]) and torch.equal(ids, expected[1])
+
+
+def test_index_that_is_cut_short_or_holds_no_numbers_is_refused(tmp_path) -> None:
+    retriever, store = make_retriever(tmp_path / "retriever"), FeatureStore(make_store(tmp_path / "store"))
+    build_index(retriever, store, tmp_path / "index")
+    path, queries = tmp_path / "index/embeddings.npy", retriever.encode_text(["w1"])
+    embeddings = np.load(path, mmap_mode="r+")
+    embeddings[13, 3] = np.nan
+    embeddings.flush()
+    index = Index(tmp_path / "index")
+    message = f"{path} should hold unit vectors, but row 13 (image13.jpg) holds NaN or infinity"
+    with pytest.raises(InputError, match=re.escape(message)):
+        index.nearest(queries)
+    with pytest.raises(InputError, match=re.escape(message)):
+        index.search(queries, 1)
+    with open(path, "r+b") as file:
+        file.truncate(130)
+    with pytest.raises(InputError, match=re.escape(f"{path} was changed while it was being read: its array has 640")):
+        index.nearest(queries)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", adversaries())
+def test_nearest_image_is_that_of_exact_search_on_a_gpu(name: str, precision: torch.dtype) -> None:
+    queries, images = adversaries()[name]
+    check(queries, images, precision, device="cuda")
+    check(queries, images, precision, SMALL, device="cuda")

@@ -1,0 +1,115 @@
+"""A task's state that knows its words: a checkpoint of other words, or of the same in another order, is refused.
+
+checkpoint["task_state"]["dictionaries"]   for each by its name, such as "source", the sha256 of its symbols
+
+fairseq saves a task's state with every checkpoint, and gives it back to the task before a model is loaded
+(`fairseq-generate`, `fairseq-validate`, `fairseq-interactive`, each model of an ensemble). Its trainer doesn't when it
+goes on from a checkpoint: `restored_checkpoint` says which that is, and `task_state_of` reads it without its weights.
+"""
+
+import os
+import zipfile
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from fairseq.tasks.fairseq_task import StatefulContainer
+
+from ..storage.checkpoints import dictionaries
+from ..text.words import check_same_words, digest_of_symbols
+
+DICTIONARIES = "dictionaries"
+
+
+class WordMemory(StatefulContainer):
+    """A task's state that knows its words.
+
+    Args:
+        before: the state that the task had.
+
+    Attributes:
+        has_loaded: whether a checkpoint was seen.
+    """
+
+    own: tuple[str, ...] = (DICTIONARIES,)  # what it knows itself, whatever a checkpoint says
+
+    def __init__(self, before: StatefulContainer) -> None:
+        super().__init__()
+        self._state, self._factories = before._state, before._factories
+        self._dictionaries: dict[str, str] = {}  # their paths
+        self.has_loaded = False
+
+    def remember_words(self, name: str, path: str, symbols: Iterable[str]) -> None:
+        """Know a dictionary.
+
+        Args:
+            name: "source", for instance.
+            path: where it was read.
+            symbols: in the order of their numbers.
+        """
+        self._dictionaries[name] = path
+        self._state.setdefault(DICTIONARIES, {})[name] = digest_of_symbols(symbols)
+
+    def merge_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """What fairseq found in a checkpoint; what this task knows itself stays.
+
+        Raises:
+            InputError: as `take_over`.
+        """
+        self.take_over(state_dict)
+        super().merge_state_dict({name: value for name, value in state_dict.items() if name not in self.own})
+
+    def take_over(self, state_dict: dict[str, Any]) -> None:
+        """Compare a checkpoint with the task.
+
+        Raises:
+            InputError: the checkpoint was trained with other words.
+        """
+        self.has_loaded = True
+        self.check_words(state_dict)
+
+    def check_words(self, state_dict: dict[str, Any]) -> None:
+        """Compare a checkpoint's dictionaries with the task's, as far as both know them.
+
+        Raises:
+            InputError: one has other words, or the same in another order.
+        """
+        learned = dictionaries({"task_state": state_dict})
+        for name, path in self._dictionaries.items():
+            if name in learned:
+                check_same_words(path, self._state[DICTIONARIES][name], learned[name], "the checkpoint")
+
+    def take_over_restored(self, cfg: Any) -> None:
+        """Compare the task with the checkpoint that training goes on from, unless one was seen.
+
+        Args:
+            cfg: with the flags of fairseq's checkpoints.
+
+        Raises:
+            InputError: as `take_over`.
+        """
+        path = None if self.has_loaded else restored_checkpoint(cfg)
+        self.has_loaded = True
+        if path is not None:
+            self.take_over(task_state_of(path))
+
+
+def restored_checkpoint(cfg: Any) -> str | None:
+    """The checkpoint that `fairseq-train` goes on from, or begins with; None where it starts afresh.
+
+    Args:
+        cfg: with the flags of fairseq's checkpoints, as `VisualContextConfig` has them.
+    """
+    suffix = str(cfg.checkpoint_suffix or "")
+    path = cfg.restore_file.replace(".pt", f"{suffix}.pt")
+    if cfg.restore_file == "checkpoint_last.pt":  # fairseq's default, in --save-dir
+        path = os.path.join(cfg.save_dir, path)
+        if not os.path.isfile(path):
+            path = cfg.continue_once or cfg.finetune_from_model or ""
+    return path if os.path.isfile(path) else None
+
+
+def task_state_of(path: str) -> dict[str, Any]:
+    """The task's state in a checkpoint, without reading its weights; empty where it has none."""
+    mapped = zipfile.is_zipfile(path)  # torch before 1.6 wrote files that can only be read whole
+    return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped).get("task_state") or {}
