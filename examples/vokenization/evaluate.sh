@@ -32,7 +32,8 @@ done
 finish
 
 step "tables: OUT/table.md; corpora: OUT/stats; pictures: OUT/pictures"
-texts=("captions=$OUT/text/captions.txt" "all=$OUT/text/train.txt")
+texts=()
 for task in $TASKS; do texts+=("$task=$OUT/tasks/$task/sentences.txt"); done
-run stats visual-grounding stats --text "${texts[@]}" --reference all --captions captions --out "$OUT/stats"
+run stats visual-grounding stats --text "captions=$OUT/text/captions.txt" "all=$OUT/text/train.txt" "${texts[@]}" \
+    --by-line captions --reference all --captions captions --out "$OUT/stats"
 python $here/table.py --out "$OUT" --seeds "$SEEDS"

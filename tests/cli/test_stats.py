@@ -28,19 +28,23 @@ def test_table_is_printed_and_written_in_four_formats(world: Path, capsys: pytes
     flags = ["--reference", "c", "--captions", "c", "--grounded-above", 2, "--by-line", "c", "--out", world / "out"]
     assert run(world, *flags) == 0
     out = capsys.readouterr().out
-    assert out == (world / "out/stats.txt").read_text()
+    assert out == (world / "out/statistics.txt").read_text()
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()[4:]}
-    found = json.loads((world / "out/stats.json").read_text())
-    other = found["corpora"]["x_y"]
+    found = json.loads((world / "out/statistics.json").read_text())
+    _, other, _ = found["corpora"]
     assert rows["c"] == ["7", "2", "0", "3.5", "0.000", "0.000", "42.9", "%"]  # a dog . a dog; a dog: dog 3 of 7
     divergences = [f"{other['divergence_1']:.3f}", f"{other['divergence_2']:.3f}"]
     assert rows["x_y"] == ["9", "3", "0", "3.0", *divergences, "22.2", "%"]  # a dog sleeps . | nothing 100 % | a dog
     assert rows["none"] == ["0", "0", "0", "–", "–", "–", "–"]
     assert "tokens: words; sentences: by the rules of sentencex (en), of c the lines; vocabulary: types" in out
     assert "JSD: Jensen–Shannon divergence to c, in bits; grounded: 1 types with more than 2 occurrences in c" in out
-    assert other["grounding_ratio"] == 2 / 9 and found["grounded"] == ["dog"] and other["lines"] == 3
-    assert "| x_y" in (world / "out/stats.md").read_text()
-    latex = (world / "out/stats.tex").read_text()
+    assert (
+        (other["name"], other["grounding_ratio"]) == ("x_y", 2 / 9)
+        and found["grounded"] == ["dog"]
+        and other["lines"] == 3
+    )
+    assert "| x_y" in (world / "out/statistics.md").read_text()
+    latex = (world / "out/statistics.tex").read_text()
     assert r"x\_y" in latex and r"22.2 \%" in latex and r"\toprule" in latex
 
 
@@ -64,7 +68,7 @@ def test_stop_words_are_chosen(world: Path, capsys: pytest.CaptureFixture[str]) 
     assert (
         run(world, "--captions", "c", "--grounded-above", 2, "--stop-words", world / "stop", "--out", world / "o") == 0
     )
-    assert json.loads((world / "o/stats.json").read_text())["grounded"] == ["a"]
+    assert json.loads((world / "o/statistics.json").read_text())["grounded"] == ["a"]
 
 
 @pytest.mark.parametrize(

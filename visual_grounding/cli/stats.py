@@ -6,7 +6,7 @@
 Tokens, sentences, vocabulary (types with more than 5 occurrences), tokens per sentence; the Jensen-Shannon divergence
 of 1- and 2-grams to --reference, in bits (0: the same, 1: nothing in common); the grounding ratio: the share of tokens
 whose type occurs often in --captions and is neither a stop word nor a punctuation mark. Texts are read once; memory
-holds the counts. DIR/stats.txt, stats.md, stats.tex and stats.json have the same numbers.
+holds the counts. DIR/statistics.txt, .md, .tex and .json have the same numbers.
 """
 
 import argparse
@@ -99,9 +99,8 @@ def run(args: argparse.Namespace) -> None:
     def content() -> dict[str, Any]:
         from .scoring import meta_of
 
-        described = {name: row._asdict() for name, row in rows.items()}
         return {
-            "corpora": described,
+            "corpora": [{"name": name, **row._asdict()} for name, row in rows.items()],
             "tokens": tokens.description,
             "reference": args.reference,
             "captions": args.captions,
@@ -110,7 +109,7 @@ def run(args: argparse.Namespace) -> None:
             "meta": meta_of(args, [], ["sentencex"]),
         }
 
-    print(write_tables(args.out, "stats", lambda form: _text(rows, heading, form), content), end="")
+    print(write_tables(args.out, "statistics", lambda form: _text(rows, heading, form), content), end="")
 
 
 def _texts(args: argparse.Namespace) -> dict[str, list[Path]]:
