@@ -37,8 +37,9 @@ from visual_grounding.criterions.label_smoothed_cross_entropy_with_modality_loss
 from visual_grounding.criterions.masked_lm_with_paired_image import MaskedLMWithPairedImageCriterion
 from visual_grounding.criterions.token_image_hinge import TokenImageHingeCriterion
 from visual_grounding.criterions.visual_tlm import VisualTLMCriterion
+from visual_grounding.criterions.voken_classification import VokenClassificationCriterion
 from visual_grounding.features.backbones import Preprocessing
-from visual_grounding.features.backbones.dual_encoder_towers import FAMILIES
+from visual_grounding.features.backbones.dual_encoder_towers import FAMILIES as TOWER_FAMILIES
 from visual_grounding.features.backbones.dual_encoder_towers import _Embedding as TowerEmbedding
 from visual_grounding.features.backbones.dual_encoder_towers import _PatchMap as PatchMap
 from visual_grounding.features.backbones.timm_networks import _Classifier as TimmClassifier
@@ -57,11 +58,12 @@ from visual_grounding.models.token_image_matching import TokenImageMatchingModel
 from visual_grounding.models.visual_semantic_embedding import VisualSemanticEmbeddingModel
 from visual_grounding.models.vlp_bert import VLPBertModel
 from visual_grounding.models.vlp_translation import VLPTranslationConfig, VLPTranslationEncoder, VLPTranslationModel
+from visual_grounding.modules import linear_cross_entropy as chunked_loss
 from visual_grounding.modules.encoder_input import EncoderInput
 from visual_grounding.modules.gated_fusion import GatedFusion
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
 from visual_grounding.modules.matching_losses import hardest_negative_triplet_loss
-from visual_grounding.modules.pretrained_bert import bert_config
+from visual_grounding.modules.pretrained_bert import FAMILIES, bert_config
 from visual_grounding.modules.region_embedding import RegionEmbedding
 from visual_grounding.modules.selective_attention import SelectiveAttention
 from visual_grounding.modules.sru import SRU
@@ -69,6 +71,7 @@ from visual_grounding.modules.standardisation import BatchStandardisation
 from visual_grounding.modules.token_image_matcher import TokenImageMatcher, TokenImageMatcherConfig
 from visual_grounding.modules.vision_language_bert import VisionLanguageBert
 from visual_grounding.modules.visual_attention import ImageProjection, VisualAttention
+from visual_grounding.modules.voken_head import HEADS, VokenHead
 from visual_grounding.modules.weldon_pooling import weldon_pool
 from visual_grounding.retrieval import search
 from visual_grounding.retrieval.recall import recall_summary, token_recall_summary
@@ -620,7 +623,7 @@ def timm_tokens(dtype: torch.dtype) -> Run:
 def image_tower(model: Any, family: str, dtype: torch.dtype) -> Run:
     """Patches, and what is compared with text; at the tower's own size and at another."""
     patches = made(PatchMap(model, family, model.config), dtype)
-    embedding = made(TowerEmbedding(model, FAMILIES[family].image_output, model.config), dtype)
+    embedding = made(TowerEmbedding(model, TOWER_FAMILIES[family].image_output, model.config), dtype)
 
     def call(*pictures: Tensor) -> Any:
         return [network(images) for images in pictures for network in (patches, embedding)]
@@ -721,6 +724,87 @@ def vision_language_pretraining(dtype: torch.dtype) -> Run:
         return criterion(model, sample)[0], model.stream(sample["net_input"]["src_tokens"]).hidden
 
     return call, (sample,)
+
+
+# --- VOK: B = 2, T = 5, D = 8, 10 words, V = 12 -----------------------------------------------------------------------
+
+
+class Context:
+    """What torch hands to a function that brings its own gradients."""
+
+    needs_input_grad = (True, True, True, False, False)
+
+    def save_for_backward(self, *saved: Tensor) -> None:
+        """Keep them."""
+        self.saved_tensors = saved
+
+    def mark_non_differentiable(self, *_: Tensor) -> None:
+        """Nothing to do."""
+
+
+@forward
+def linear_cross_entropy(dtype: torch.dtype) -> Run:
+    """The loss, and its gradients, which no graph is needed for."""
+
+    def call(hidden: Tensor, weight: Tensor, bias: Tensor, classes: Tensor) -> Any:
+        context = Context()
+        loss, _ = chunked_loss._LossWithGradients.forward(context, hidden, weight, bias, classes, weight.dtype)
+        gradients = chunked_loss._LossWithGradients.backward(context, loss, None)[:3]
+        return loss, chunked_loss.linear_cross_entropy(hidden, weight, bias, classes).loss, gradients
+
+    parts = (numbers(*shape, dtype=dtype, seed=seed) for seed, shape in enumerate([(6, 8), (12, 8), (12,)]))
+    return call, (*parts, torch.tensor([0, 11, 3, 3, 7, 5]))
+
+
+@forward
+def voken_head(dtype: torch.dtype) -> Run:
+    """Both kinds; two pieces have no voken."""
+    heads = [made(VokenHead(8, 12, kind), dtype) for kind in HEADS]
+
+    def call(hidden: Tensor, vokens: Tensor) -> Any:
+        return [(head(hidden, vokens).loss, head.scores(hidden)) for head in heads]
+
+    return call, (numbers(2, 5, 8, dtype=dtype), torch.tensor([[-1, 3, 11, 0, -1], [4, 4, 4, 9, 1]]))
+
+
+def voken_batch() -> dict[str, Any]:
+    """Two blocks, the second one shorter."""
+    tokens = torch.tensor([[0, 5, 6, 7, 2], [0, 8, 2, 1, 1]])
+    return {
+        "net_input": {"src_tokens": tokens, "padding_mask": tokens == 1}, "nsentences": 2, "ntokens": 8,
+        "word_targets": torch.tensor([[-1, 9, -1, 4, -1], [-1, 8, -1, -1, -1]]),
+        "voken_targets": torch.tensor([[-1, 3, -1, 11, -1], [-1, 0, -1, -1, -1]]),
+    }  # fmt: skip
+
+
+def voken_language_model(kind: str, dtype: torch.dtype) -> Any:
+    """Of one of both families."""
+    family = FAMILIES[kind]
+    body = family.part(1)(bert_config({**BERT, "max_position_embeddings": 9}, 10, family), add_pooling_layer=False)
+    model = ARCH_MODEL_REGISTRY[f"voken_{kind}"](body, True, 12, "deep")
+    return made(model, dtype)
+
+
+@forward
+def voken_bert(dtype: torch.dtype) -> Run:
+    """States, and both losses."""
+    model = voken_language_model("bert", dtype)
+
+    def call(batch: dict[str, Any]) -> Any:
+        inputs = batch["net_input"]
+        targets = {name: batch[name] for name in ("word_targets", "voken_targets")}
+        found = model(**inputs, **targets)
+        return model.states(**inputs), model.states(inputs["src_tokens"][:1]), found.words.loss, found.vokens.loss
+
+    return call, (voken_batch(),)
+
+
+@forward
+def voken_roberta(dtype: torch.dtype) -> Run:
+    """The criterion over the other family."""
+    model = voken_language_model("roberta", dtype)
+    criterion = VokenClassificationCriterion(Namespace(cfg=Namespace(voken_weight=1.0, mlm_weight=0.5)))
+    return lambda batch: criterion(model, batch)[0], (voken_batch(),)
 
 
 # --- search and scores: these are float32 inside, whatever the model's precision ------------------------------------

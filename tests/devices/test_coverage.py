@@ -32,12 +32,14 @@ ON_THE_CPU_ONLY = {
     "modules.joint_embedding:config_of_state": "reads shapes",
     "modules.token_image_matcher:matcher_config_of_state": "reads shapes",
     "modules.pretrained_bert:PretrainedBert.__init__": "holds what was read from a file",
+    "modules.pretrained_bert:shift_positions": "rows of a file",
     "retrieval.retriever:Retriever.embed_cells": "refuses, for kinds that can't",
     "retrieval.search:refuse_broken": "reads a broken index, on the CPU, to name its row",
     "retrieval.search:_Best._set_aside": "a way that only the CPU takes, by the device of what it is offered",
     "storage.checkpoints": "reads files",
     "probes.last_word:_batches": "collates; what it gives is moved to the model's device afterwards",
     "tasks.validation_scores:Scored.__init__": "holds names and a function",
+    "vokenization.language_model_folder": "writes weights of a file into another",
     "tasks.frozen_weights": "has nothing to do without an optimizer's step, which needs backward",
 }
 
