@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from visual_grounding.vokenization.commonest_vokens import commonest_vokens
 
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.recall import ranks_among
 from visual_grounding.retrieval.retriever import Retriever
 from visual_grounding.retrieval.token_matcher import TokenMatcherRetriever
 from visual_grounding.text.captions import read_captions
+from visual_grounding.vokenization.commonest_vokens import commonest_vokens
 from visual_grounding.vokenization.vokens import Vokens
 
 SAMPLES, AT, TIMES = 2000, 10, 3
@@ -32,8 +32,14 @@ SAMPLES, AT, TIMES = 2000, 10, 3
 def main() -> int:
     """Measure and judge."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("matcher", "control", "photos", "captions", "train", "valid", "log", "out"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--matcher", type=Path, required=True, help="exported")
+    parser.add_argument("--control", type=Path, required=True, help="likewise, of shuffled captions")
+    parser.add_argument("--photos", type=Path, required=True, help="feature store")
+    parser.add_argument("--captions", type=Path, required=True, help="of the development photos, key<TAB>caption")
+    parser.add_argument("--train", type=Path, required=True, help="vokens that a model learned from")
+    parser.add_argument("--valid", type=Path, required=True, help="of the text kept out")
+    parser.add_argument("--log", type=Path, required=True, help="of that model's training")
+    parser.add_argument("--out", type=Path, required=True, help="JSON to write")
     args = parser.parse_args()
     store = FeatureStore(args.photos)
     captions = read_captions(args.captions)

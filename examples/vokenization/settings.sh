@@ -10,14 +10,13 @@ TASK_EPOCHS=${TASK_EPOCHS:-3}
 case $SIZE in
 small)
     MATCH_EPOCHS=${MATCH_EPOCHS:-5} UPDATES=${UPDATES:-1500} VISION_EPOCHS=${VISION_EPOCHS:-2}
-    arch=voken_bert
     sizes=(--bert-layers 3 --bert-size 192 --bert-heads 4 --bert-ffn-size 768)
     rates=(--lr 0.001 --warmup-updates $((UPDATES / 10)) --batch-size 64 --dropout 0.1)
     vision_sizes=(--bert "$BERT")
     ;;
 paper)
     MATCH_EPOCHS=${MATCH_EPOCHS:-20} UPDATES=${UPDATES:-160000} VISION_EPOCHS=${VISION_EPOCHS:-20}
-    arch=voken_bert_6l_512h sizes=()
+    sizes=(--bert-layers 6 --bert-size 512 --bert-heads 8 --bert-ffn-size 2048)
     rates=(--lr 0.0002 --warmup-updates 10000 --batch-size 256)
     vision_sizes=(--bert "$BERT")
     ;;

@@ -7,7 +7,7 @@ model() { # SEED NAME DATA UPDATES FLAGS…: OUT/seedS/models/NAME, for transfor
     local seed=$1 name=$2 data=$3 updates=$4
     shift 4
     run "seed$seed/train-$name" fairseq-train "$OUT/bin/$data" --user-dir visual_grounding --task voken_lm \
-        --arch $arch "${sizes[@]}" --criterion voken_classification --optimizer adam --adam-eps 1e-6 --weight-decay 0.01 \
+        --arch voken_bert "${sizes[@]}" --criterion voken_classification --optimizer adam --adam-eps 1e-6 --weight-decay 0.01 \
         --clip-norm 1 --lr-scheduler polynomial_decay "${rates[@]}" --total-num-update "$updates" --max-update "$updates" \
         --no-epoch-checkpoints --validate-interval 1000 --save-dir "$OUT/seed$seed/checkpoints/$name" --seed "$seed" \
         "${device[@]}" --log-format simple "$@"

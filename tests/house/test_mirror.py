@@ -85,6 +85,8 @@ ELSEWHERE = {
     "text/pieces.py": "text/test_line_index.py",
     "vokenization/publishing.py": "vokenization/test_revokenization.py",
     "vokenization/text_shards.py": "vokenization/test_stream.py",
+    "vokenization/check.py": "vokenization/test_stream.py",
+    "vokenization/estimate.py": "vokenization/test_stream.py",
 }
 
 

@@ -328,6 +328,10 @@ def rerank(
 def search_in_float64(queries: Tensor, embeddings: Embeddings, k: int, exclude: Tensor | None) -> tuple[Tensor, Tensor]:
     """`exact_search` without candidates: every score in float64, then rounded.
 
+    Shapes:
+        queries: (Q, D) float32;  embeddings: (I, D);  exclude: (Q,)
+        returns: scores (Q, k) float32, ids (Q, k) int64, on the CPU
+
     Raises:
         NonFiniteRow: an embedding in a file holds NaN or infinity.
     """
