@@ -62,3 +62,12 @@ def test_spans_of_many_texts_are_those_of_each(bridge, texts):
     assert np.diff(spans.pieces).tolist() == [len(each) for each in expected]
     assert (spans.starts <= spans.ends).all() and len(spans.starts) == len(spans.ends) == spans.pieces[-1]
     assert bridge.lines_of(encodings) == [bridge.line_of(numbers) for numbers in bridge.numbers_of(texts)]
+
+
+def test_earlier_calls_to_the_tokenizer_do_not_cut_texts_or_fill_them_up(bridge):
+    before = bridge.spans_of(SENTENCES)
+    bridge.tokenizer(SENTENCES, truncation=True, max_length=3)
+    if bridge.tokenizer.pad_token_id is not None:
+        bridge.tokenizer(SENTENCES, padding=True)
+    assert bridge.spans_of(SENTENCES) == before and len(before[1]) > 3
+    assert bridge.lines_of(bridge.encodings_of(SENTENCES)) == [bridge.line_of(n) for n in bridge.numbers_of(SENTENCES)]

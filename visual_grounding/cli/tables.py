@@ -19,7 +19,11 @@ def table_as(cells: Sequence[Sequence[str]], form: str) -> str:
 
 
 def in_form(text: str, form: str) -> str:
-    """A line of text as a format needs it."""
+    r"""A line of text as a format needs it.
+
+    >>> in_form("a_b: 5 % ± 1", "latex_booktabs"), in_form("a_b: 5 %", "pipe")
+    ('a\\_b: 5 \\% $\\pm$ 1', 'a_b: 5 %')
+    """
     if not form.startswith("latex"):
         return text
     return re.sub(r"([%&#_$])", r"\\\1", text).replace("±", r"$\pm$")

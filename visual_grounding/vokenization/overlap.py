@@ -28,7 +28,7 @@ def most_overlapping(
     pieces, others = _distinct(starts, ends), _distinct(other_starts, other_ends)
     a, b = starts[pieces], ends[pieces]
     if (a[1:] < a[:-1]).any():
-        order = np.argsort(a, kind="stable")
+        order = np.argsort(a)
         pieces, a, b = pieces[order], a[order], b[order]
     c, d = other_starts[others], other_ends[others]
     # Those that begin before an end, but for the first of them, which all end before the start: what overlaps is among
@@ -76,7 +76,7 @@ def _best(
     begins = np.cumsum(counts) - counts
     other = np.repeat(np.arange(len(c)), counts)  # (pairs,)
     each = np.arange(len(other)) + np.repeat(first - begins, counts)  # (pairs,)
-    shared = np.maximum(np.minimum(b[each], d[other]) - np.maximum(a[each], c[other]), 0)
+    shared = np.minimum(b[each], d[other]) - np.maximum(a[each], c[other])  # negative where they are apart: never best
     # Equal fractions are equal as floats, and below 2^26 characters others differ as floats, too: by more than 2^-52.
     overlap = shared / ((b - a)[each] + (d - c)[other] - shared)
     best = np.repeat(np.maximum.reduceat(overlap, begins), counts)
