@@ -107,7 +107,9 @@ def index_and_retrieve(folder: Path, device: str, retriever: Path, store: Path, 
                 "--out", index)  # fmt: skip
         command("retrieve", "--method", "dense", "--retriever", retriever, "--index", index, "--text", text, "-n", 3,
                 "--device", device, "--out", ids)  # fmt: skip
-        made += [index, ids]
+        command("retrieve", "--method", "dense", "--retriever", retriever, "--index", index, "--text", text, "-n", 1,
+                "--device", device, "--out", folder / f"nearest-{kind[0]}")  # fmt: skip
+        made += [index, ids, folder / f"nearest-{kind[0]}"]
     return arrays_of(*made)
 
 

@@ -325,10 +325,12 @@ def rerank(
     return _finish(scores[:, :k], candidates.to(scores.device).gather(1, order)[:, :k], k)
 
 
-def search_in_float64(
-    queries: Tensor, embeddings: Embeddings, k: int, exclude: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def search_in_float64(queries: Tensor, embeddings: Embeddings, k: int, exclude: Tensor | None) -> tuple[Tensor, Tensor]:
     """`exact_search` without candidates: every score in float64, then rounded.
+
+    Shapes:
+        queries: (Q, D) float32;  embeddings: (I, D);  exclude: (Q,)
+        returns: scores (Q, k) float32, ids (Q, k) int64, on the CPU
 
     Raises:
         NonFiniteRow: an embedding in a file holds NaN or infinity.
