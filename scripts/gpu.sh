@@ -24,7 +24,8 @@ list() {
     cat <<'PARTS'
 machine	30	nvidia-smi -L; python scripts/gpu_machine.py
 tests	480	python -m pytest -m gpu -n 4 -q --durations=5
-search	120	python benchmarks/search.py
+search	60	python benchmarks/search.py
+nearest image	60	python benchmarks/nearest_image.py
 training step	150	python benchmarks/training_step.py
 modality loss	90	python benchmarks/modality_loss.py --steps 20
 pre-training step	60	python benchmarks/pretraining_step.py --steps 20

@@ -69,6 +69,14 @@ def test_search_benchmark_states_ratio_spread_and_verdict():
 
 
 @pytest.mark.slow
+def test_nearest_image_benchmark_states_both_ratios():
+    pytest.importorskip("faiss")
+    printed = run("nearest_image.py", "--device", "cpu", "--images", 3000, "--queries", 300, "--batch", 128)
+    assert "the same image for 100.0000% of the tokens" in printed and "scan in float32: " in printed
+    assert "the nearest image by faiss flat is" in printed and "the nearest image by product and argmax is" in printed
+
+
+@pytest.mark.slow
 def test_retrieval_memory_does_not_grow_with_the_collection():
     # Both larger than what is held at a time, some 10,000 captions: else the smaller one holds less.
     printed = run("retrieval_memory.py", "--small", 50_000, "--large", 100_000, "--sentences", 200)

@@ -110,7 +110,9 @@ def index_and_retrieve(folder: Path, device: str, retriever: Path, store: Path, 
                 "--out", index)  # fmt: skip
         command("retrieve", "--method", "dense", "--retriever", retriever, "--index", index, "--text", text, "-n", 3,
                 "--device", device, "--out", ids)  # fmt: skip
-        made += [index, ids]
+        command("retrieve", "--method", "dense", "--retriever", retriever, "--index", index, "--text", text, "-n", 1,
+                "--device", device, "--out", folder / f"nearest-{kind[0]}")  # fmt: skip
+        made += [index, ids, folder / f"nearest-{kind[0]}"]
     return arrays_of(*made)
 
 
@@ -140,13 +142,18 @@ def dual_encoder(folder: Path, device: str) -> list[np.ndarray]:
 
 @chain
 def token_matcher(folder: Path, device: str) -> list[np.ndarray]:
-    """Of tokens and of sentences; what is found for sentences, one of them empty, and the vectors of tokens."""
+    """Of tokens and of sentences: what is found for a text, one line of which is empty, its vokens, and vectors."""
     store, found = make_store(folder / "store"), []
     text = write_lines(folder / "text", ["a b c", "", "x y z q"])
     for level in ("tokens", "sentences"):
         (folder / level).mkdir()
         made = make_token_matcher(folder / level / "retriever", sentence_level=level == "sentences").folder
         found += index_and_retrieve(folder / level, device, made, store, text)
+        method = "matching" if level == "tokens" else "sentence"
+        command("vokenize", "--text", text, "--method", method, "--retriever", made, "--index",
+                folder / level / "index-exact", "--scores", "--workers", 0, "--device", device, "--out",
+                folder / level / "vokens")  # fmt: skip
+        found += arrays_of(folder / level / "vokens")
     retriever: Any = Retriever.load(folder / "tokens/retriever", device)
     pieces = torch.tensor([[2, 5, 6, 3], [2, 9, 3, 0]], device=device)
     return [*found, retriever.embed_tokens(pieces, pieces == 0).detach().cpu().numpy()]

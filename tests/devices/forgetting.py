@@ -31,6 +31,7 @@ FORGETFUL = (
     Forgetful("visual_grounding.criterions.hardest_negative_triplet.hardest_negative_triplet_loss", "triplet_criterion",
               "retriever_training"),
     Forgetful("visual_grounding.retrieval.search._best_of_chunk", "exact_search", "retrieval"),
+    Forgetful("visual_grounding.retrieval.nearest._highest_of_blocks", "nearest_image", "retrieval"),
 )  # fmt: skip
 
 

@@ -74,6 +74,7 @@ from visual_grounding.modules.visual_attention import ImageProjection, VisualAtt
 from visual_grounding.modules.voken_head import HEADS, VokenHead
 from visual_grounding.modules.weldon_pooling import weldon_pool
 from visual_grounding.retrieval import search
+from visual_grounding.retrieval.nearest import nearest
 from visual_grounding.retrieval.recall import recall_summary, token_recall_summary
 
 Run = tuple[Callable[..., Any], tuple[Any, ...]]  # what is called, and its inputs
@@ -843,6 +844,20 @@ def exact_search(dtype: torch.dtype) -> Run:
     exclude = torch.tensor([0, -1, 5, 20])
     options = {"device": queries.device, "chunk": 130, "query_chunk": 2}
     return partial(search.exact_search, k=3, exclude=exclude, **options), (queries, images)
+
+
+@forward
+def nearest_image(dtype: torch.dtype) -> Run:
+    """With absent images, an empty query, and many equal images, so that float32 and float64 have to look again."""
+    images = numbers(1100, 8, seed=1)
+    images[7] = 0
+    images[20:1000] = 10 * images[20]
+    queries = torch.cat([numbers(3, 8), images[20:21], numbers(1, 8) * 0])
+
+    def call(queries: Tensor, images: Tensor) -> Any:
+        return nearest(queries, images, queries.device)
+
+    return call, (queries, images)
 
 
 @forward

@@ -33,6 +33,7 @@ ON_THE_CPU_ONLY = {
     "modules.token_image_matcher:matcher_config_of_state": "reads shapes",
     "modules.pretrained_bert:PretrainedBert.__init__": "holds what was read from a file",
     "modules.pretrained_bert:shift_positions": "rows of a file",
+    "retrieval.export": "reads a checkpoint, and writes its weights into a folder",
     "retrieval.retriever:Retriever.embed_cells": "refuses, for kinds that can't",
     "retrieval.search:refuse_broken": "reads a broken index, on the CPU, to name its row",
     "retrieval.search:_Best._set_aside": "a way that only the CPU takes, by the device of what it is offered",

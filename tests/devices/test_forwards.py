@@ -31,6 +31,7 @@ ASKS_FOR_NUMBERS = {
     "modules.vision_language_bert:VisionLanguageBert._check_length": "how long the text is, where tags may not fit",
     "modules.standardisation:BatchStandardisation.forward": "which vectors are present",
     "modules.voken_head:VokenHead.forward": "which pieces have a voken",
+    "retrieval.nearest:NearestImage.of": "whether a query is empty",
     "retrieval.recall:retrieval_ranks": "which images have a caption",
     "retrieval.recall:token_recall_summary": "which tokens there are",
     "retrieval.search:rerank": "whether a score is 0",
@@ -42,7 +43,7 @@ OTHERS_ASK_FOR_NUMBERS = {
     "text_only_transformer": "fairseq's encoder asks whether there is padding",
     "timm_tokens": "timm spreads a rate over its blocks",
 }
-ON_THE_CPU = {"exact_search", "rerank"}  # by what they promise to return
+ON_THE_CPU = {"exact_search", "nearest_image", "rerank"}  # by what they promise to return
 
 
 def tensors_of(found: Any) -> list[Tensor]:

@@ -83,6 +83,7 @@ def adversaries() -> dict[str, tuple[Tensor, Tensor]]:
     return {
         "random": (queries, images),
         "copies": (queries, images[:35].repeat(20, 1)),
+        "alike": (queries, images[:1] + 0.003 * numbers(700, 24, seed=2)),
         "all equal": (queries, images[:1].repeat(700, 1)),
         "one step apart": (torch.cat([queries, similar[:9]]), similar),
         "pairs one step apart": (queries, torch.cat([images[:350], torch.nextafter(images[:350], images[350:])])),
@@ -132,7 +133,9 @@ def collections(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
         text, distinct = text.round(), distinct.round()
     embeddings = distinct[torch.randint(0, len(distinct), (images,), generator=generator)]
     if draw(st.booleans()):
-        embeddings = torch.nextafter(embeddings, numbers(images, size, seed=seed + 3))
+        # Not what follows 0: a sum that loses 1e-45 beside 1 depends on its order, in float64 too.
+        following = torch.nextafter(embeddings, numbers(images, size, seed=seed + 3))
+        embeddings = following.where(embeddings != 0, embeddings)
     embeddings[torch.rand(images, generator=generator) < draw(st.sampled_from([0.0, 0.1, 0.9]))] = 0
     return text * draw(st.sampled_from([1.0, -1.0])), embeddings
 
@@ -153,7 +156,7 @@ def test_nearest_image_agrees_with_its_naive_twin(precision: torch.dtype) -> Non
 
 
 def test_nearest_image_by_hand() -> None:
-    # Scores of the first query: -1, absent, 2, 2; of the second -1, absent, -4, 0. The third is empty, row 1 absent.
+    # Scores of the first query: -1, absent, 2, 2; of the second: -1, absent, -4, 0; the third is empty.
     images = torch.tensor([[-1.0, 1.0], [0.0, 0.0], [2.0, 4.0], [2.0, 0.0]])
     scores, ids = nearest(torch.tensor([[1.0, 0.0], [0.0, -1.0], [0.0, 0.0]]), images.numpy())
     assert (scores.tolist(), ids.tolist()) == ([2.0, 0.0, 0.0], [2, 3, 0])
@@ -172,6 +175,54 @@ def test_largest_error_by_hand() -> None:
     assert chunk.rounded.float().tolist() == [[1.0]] and float(chunk.loss) == 2.0**-9
     error = float(module._largest_error(query[0].abs(), torch.zeros(1), chunk, torch.bfloat16))
     assert 3 * 2.0**-9 < error < 1.01 * 3 * 2.0**-9
+    # In float32 nothing is lost before the product: 1 + 8 roundings of it, and what may be lost as 0.
+    chunk = next(NearestImage(image, "cpu", torch.float32)._chunks(torch.float32))
+    error = float(module._largest_error(query[0].abs(), torch.zeros(1), chunk, torch.float32))
+    assert error == pytest.approx(1.001 * 9 * 2.0**-24 * 3 * (1 + 2.0**-9), rel=1e-5)
+    assert float(module._largest_error(torch.zeros(1), torch.zeros(1), chunk, torch.float32)) == 2.0**-100
+
+
+def blocks_near(scores: dict[int, float], best: float, error: float, precision: torch.dtype) -> list[int] | None:
+    """Blocks that could hold the nearest image of one query; None where it's undecided."""
+    maxima = torch.full((64, 1), -8.0, dtype=precision)
+    maxima[list(scores)] = torch.tensor(list(scores.values()), dtype=precision).unsqueeze(1)
+    undecided = torch.zeros(1, dtype=torch.bool)
+    _, blocks = module._could_hold_nearest(
+        module._comparable(maxima), torch.tensor([best]), torch.tensor([error]), precision, undecided
+    )
+    return None if undecided else sorted(blocks.tolist())
+
+
+def test_blocks_that_could_hold_the_nearest_image_by_hand() -> None:
+    none = float("-inf")
+    # float32: who has 8 in the scan has 7.5 at least, and so may who has 7 in the scan.
+    scores = {0: 8.0, 31: 7.01, 40: 6.99, 63: 7.01}
+    assert blocks_near(scores, none, 0.5, torch.float32) == [0, 31, 63]
+    # An image that is known to have 7.6 leaves those that may have as much.
+    assert blocks_near({**scores, 1: 7.11}, 7.6, 0.5, torch.float32) == [0, 1]
+    # bfloat16 has 8 bits: 8 may be 8 - 2⁻⁵ before it is written. So the bound is 8 - 2⁻⁵ - 1/4 - 1/4 = 7.46875.
+    assert blocks_near({0: 8.0, 1: 7.46875, 2: 7.4375, 40: 7.5}, none, 0.25, torch.bfloat16) == [0, 1, 40]
+    # Below 2⁻¹⁴ float16 has steps of 2⁻²⁴.
+    small = {0: 2.0**-20, 1: 2.0**-20 - 2.0**-24, 2: 2.0**-20 - 2.0**-23}
+    assert blocks_near(small, none, 0.0, torch.float16) == [0, 1]
+    # In half precision the bound has to be above 0, in float32 it has only to be a number.
+    assert blocks_near({0: 1.0}, none, 0.75, torch.bfloat16) is None
+    assert blocks_near({0: 1.0}, none, 0.75, torch.float32) == [0]
+    for unknown in (float("inf"), float("nan")):
+        assert blocks_near({0: 1.0}, 0.5, unknown, torch.float32) is None
+        assert blocks_near({0: unknown}, none, 0.5, torch.float32) is None
+
+
+@pytest.mark.parametrize("count", [32, 33])
+def test_query_with_too_many_blocks_is_undecided(count: int) -> None:
+    assert (blocks_near({block: 8.0 for block in range(count)}, 0.0, 0.1, torch.float32) is None) == (count > 32)
+
+
+def test_undecided_queries_take_no_memory() -> None:
+    maxima, undecided = torch.ones(64 * 32, 8), torch.zeros(8, dtype=torch.bool)
+    with Watch() as watch:
+        query, _ = module._could_hold_nearest(maxima, torch.zeros(8), torch.zeros(8), torch.float32, undecided)
+    assert not len(query) and undecided.all() and watch.largest == maxima.numel()
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -28,7 +28,6 @@ _TRIED = 1000  # queries after which it's clear whether half precision is worth 
 _HALF = {torch.bfloat16, torch.float16}
 _ROUNDOFF = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 0.0}  # of a score that is written
 _SMALLEST = {torch.bfloat16: 2.0**-100, torch.float16: 2.0**-24, torch.float32: 2.0**-100}  # what may be lost as 0
-_LARGEST = {torch.bfloat16: 2.0**100, torch.float16: 2.0**15, torch.float32: 2.0**100}  # no sum below is infinite
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,8 @@ class _Chunk:
 def fast_precision(device: torch.device) -> torch.dtype:
     """What a device multiplies fastest, among what a scan may be in."""
     if device.type == "cuda":
-        return (
-            torch.float16
-        )  # tensor cores; and half the memory traffic, which is what a scan takes most of its time for
-    # Without such instructions oneDNN computes bfloat16 in float32, more slowly than float32 itself.
+        return torch.float16  # has tensor cores, and scores of half the size: memory is what a scan there waits for
+    # Without such instructions a product in bfloat16 goes by way of float32.
     has = (getattr(torch.cpu, name, lambda: False) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
     return torch.bfloat16 if torch.backends.mkldnn.is_available() and any(each() for each in has) else torch.float32
 
@@ -165,7 +162,7 @@ class NearestImage:
             query, block = _could_hold_nearest(maxima, best, error, precision, undecided)  # (P,)
             found, places = _score_exactly(queries, chunk.images, query, block)  # (P,)
             _keep_better(best, ids, query, found, chunk.rows[places])
-        return best.masked_fill(ids == NO_IMAGE, 0.0), ids, undecided | (ids == NO_IMAGE)
+        return best.masked_fill(ids == NO_IMAGE, 0.0), ids, undecided
 
     def _chunks(self, precision: torch.dtype) -> Iterator[_Chunk]:
         """The images that are there, from memory where they were kept.
@@ -266,7 +263,7 @@ def _highest_of_blocks(images: Tensor, queries: Tensor, sizes: _Sizes) -> Tensor
 
 
 def _largest_error(norm: Tensor, loss: Tensor, chunk: _Chunk, precision: torch.dtype) -> Tensor:
-    """How far a score of the scan, before it is written, may be from the true one.
+    """How far a score of the scan, before it is written, may be from the true one; no number where it may overflow.
 
         |q̂·x̂ − q·x| ≤ |q̂ − q||x̂| + |q||x̂ − x| + (rounding of the sum)
 
@@ -282,8 +279,7 @@ def _largest_error(norm: Tensor, loss: Tensor, chunk: _Chunk, precision: torch.d
     steps = (size + 8) * 2.0 ** (-21 if precision in _HALF else -24)
     largest = chunk.norm + chunk.loss
     error = loss * largest + norm * chunk.loss + steps / (1 - steps) * (norm + loss) * largest
-    error = error * 1.001 + size * _SMALLEST[precision]
-    return error.masked_fill(~((norm + loss) * largest < _LARGEST[precision]), float("inf"))
+    return error * 1.001 + size * _SMALLEST[precision]
 
 
 def _could_hold_nearest(
@@ -304,7 +300,7 @@ def _could_hold_nearest(
     if precision in _HALF:
         highest = highest.view(precision).float()
     lowest = highest - _ROUNDOFF[precision] * highest.abs() - _SMALLEST[precision] - error
-    lowest = torch.maximum(lowest, best - 2.0**-22 * best.abs())
+    lowest = torch.maximum(lowest, best)
     threshold = (lowest - error).to(precision)
     undecided |= ~(threshold > (0.0 if precision in _HALF else float("-inf")))  # see `_comparable`; NaN, too
     threshold = _comparable(threshold)
@@ -350,7 +346,7 @@ def _keep_better(best: Tensor, ids: Tensor, query: Tensor, scores: Tensor, rows:
     better = best > before  # (Q,)
     beyond = torch.iinfo(ids.dtype).max
     ids.masked_fill_(better, beyond)
-    wins = (scores == best[query]) & better[query]  # (P,)
+    wins = scores == best[query]  # (P,)
     ids.scatter_reduce_(0, query, rows.masked_fill(~wins, beyond), "amin")
 
 
