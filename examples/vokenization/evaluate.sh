@@ -7,6 +7,7 @@ step "do tokens find their photos, and do models tell vokens? OUT/floors.json"
 run floors python $here/floors.py --matcher "$OUT/matchers/tokens" --control "$OUT/matchers/shuffled" --photos "$OUT/photos" \
     --captions "$OUT/captions/valid.tsv" --train "$OUT/vokens/matching/train" --valid "$OUT/vokens/matching/valid" \
     --log "$OUT/logs/seed1/train-voken.log" --out "$OUT/floors.json"
+grep -A 4 holds "$OUT/floors.json"
 
 finetune() { # SEED ROW MODEL FLAGS…: OUT/seedS/scores/ROW/TASK.json
     local seed=$1 row=$2 model=$3 task
@@ -36,4 +37,11 @@ texts=()
 for task in $TASKS; do texts+=("$task=$OUT/tasks/$task/sentences.txt"); done
 run stats visual-grounding stats --text "captions=$OUT/text/captions.txt" "all=$OUT/text/train.txt" "${texts[@]}" \
     --by-line captions --reference all --captions captions --out "$OUT/stats"
+# The paper's Figure 4.
+printf '%s\n' 'Humans learn language by listening, speaking, writing, reading.' \
+    'Down by the salley gardens my love and I did meet.' >"$OUT/examples.txt"
+run vokens-examples visual-grounding vokenize --text "$OUT/examples.txt" --candidate-list "$OUT/candidates" \
+    --retriever "$OUT/matchers/tokens" --index "$OUT/index/tokens" --device "$DEVICE" --scores --out "$OUT/vokens/examples"
+run pictures visual-grounding report vokens --vokens "$OUT/vokens/examples" --images "$DATA/flickr8k/images/train.tar" \
+    --out "$OUT/pictures"
 python $here/table.py --out "$OUT" --seeds "$SEEDS"

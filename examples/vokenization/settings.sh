@@ -11,7 +11,7 @@ case $SIZE in
 small)
     MATCH_EPOCHS=${MATCH_EPOCHS:-5} UPDATES=${UPDATES:-1500} VISION_EPOCHS=${VISION_EPOCHS:-2}
     sizes=(--bert-layers 3 --bert-size 192 --bert-heads 4 --bert-ffn-size 768)
-    rates=(--lr 0.001 --warmup-updates $((UPDATES / 10)) --batch-size 64 --dropout 0.1)
+    rates=(--lr 0.001 --warmup-updates $((UPDATES / 10)) --batch-size 64 --bert-dropout 0.1)
     vision_sizes=(--bert "$BERT")
     ;;
 paper)
