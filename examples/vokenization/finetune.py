@@ -84,7 +84,7 @@ def begin(args: argparse.Namespace, auto_class: Any, **options: Any) -> tuple[An
         return model, {}
     own = dict(model.base_model.named_parameters())
     other = dict(AutoModel.from_pretrained(args.noise_like).named_parameters())
-    squares = [(weight - other[name]).square().sum() for name, weight in own.items() if name in other]
+    squares = [(weight - other[name]).detach().square().sum() for name, weight in own.items() if name in other]
     size = float((sum(squares) / sum(own[name].numel() for name in own if name in other)) ** 0.5)
     generator = torch.Generator().manual_seed(args.seed)
     with torch.no_grad():

@@ -30,7 +30,7 @@ def main() -> int:
         whole = all(len(of_task.get(task, [])) == args.seeds for task in tasks)
         average = [np.mean([of_task[task][seed] for task in tasks]) for seed in range(args.seeds)] if whole else []
         rows.append([name, *means, mean_and_spread(average)])
-    table = tabulate(rows, ["", *tasks, "mean"], tablefmt="github")
+    table = tabulate(rows, ["", *tasks, "mean"], tablefmt="github", disable_numparse=True)
     gains = gain_table(scores, tasks, ratios(args.out))
     (args.out / "table.md").write_text(f"{table}\n\n{gains}\n", encoding="utf-8")
     (args.out / "table.json").write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
@@ -72,7 +72,12 @@ def gain_table(scores: dict[str, dict[str, list[float]]], tasks: list[str], rati
             gains = [a - b for a, b in zip(scores[MODEL].get(task, []), scores[TWIN].get(task, []))]
             said = ", ".join(f"{gain:+.1f}" for gain in gains)
             rows.append([task, f"{100 * ratio[task]:.1f} %" if task in ratio else "", f"{np.mean(gains):+.1f}", said])
-    return tabulate(rows, ["task", "grounding ratio", f"{MODEL} minus {TWIN}", "each seed"], tablefmt="github")
+    return tabulate(
+        rows,
+        ["task", "grounding ratio", f"{MODEL} minus {TWIN}", "each seed"],
+        tablefmt="github",
+        disable_numparse=True,
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,281 @@
+"""The recipe of vokenization: its texts keep apart what they must, tasks are learned and measured, all steps run."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from conftest import REPOSITORY, shared_data, write_store
+from small_matcher import make_bert, make_token_matcher
+
+from visual_grounding.errors import InputError
+from visual_grounding.features.store import FeatureStore
+from visual_grounding.retrieval.retriever import Retriever
+
+sys.path.insert(0, str(REPOSITORY / "examples" / "vokenization"))
+import finetune
+import floors
+import table
+import texts
+
+FOLDER = REPOSITORY / "examples" / "vokenization"
+TASKS = {"sst2", "qnli", "qqp", "mnli", "rte", "mrpc", "stsb", "codah", "xquad"}
+
+
+# What is measured
+
+
+def test_paraphrases_score_the_mean_of_accuracy_and_f1() -> None:
+    said, answers = np.array([1, 1, 0, 0, 1]), np.array([1, 0, 1, 0, 1])
+    # 3 of 5 are right; 2 of 3 that were said, 2 of 3 that are: F1 = 4 / 6.
+    found = finetune.label_scores("qqp", said, answers)
+    assert found == {"accuracy": 0.6, "f1": pytest.approx(2 / 3), "score": pytest.approx((0.6 + 2 / 3) / 2)}
+    assert finetune.label_scores("sst2", said, answers) == {"accuracy": 0.6, "score": 0.6}
+
+
+def test_grades_score_the_mean_of_two_correlations() -> None:
+    said, answers = np.array([1.0, 2.0, 9.0]), np.array([1.0, 2.0, 3.0])
+    # Centred: -3, -2, 5 and -1, 0, 1: 8 / (sqrt(38) sqrt(2)). In the same order: Spearman's is 1.
+    found = finetune.grade_scores(said, answers)
+    assert found["pearson"] == pytest.approx(8 / math.sqrt(76)) and found["spearman"] == pytest.approx(1)
+    assert found["score"] == pytest.approx((8 / math.sqrt(76) + 1) / 2)
+
+
+@pytest.mark.parametrize(
+    ("said", "answer", "exact", "overlap"),
+    [
+        ("the Denver Broncos!", "Denver Broncos", 1, 1),
+        ("Denver", "Denver Broncos", 0, 2 / 3),
+        ("Boston", "Denver", 0, 0),
+        ("", "Denver", 0, 0),
+        ("a b b", "b b c", 0, 4 / 5),  # the article doesn't count: 2 common of 2 and 3
+    ],
+)
+def test_answers_are_scored_as_squad_does(said, answer, exact, overlap) -> None:
+    assert finetune.answer_scores(said, answer) == (exact, pytest.approx(overlap))
+
+
+def test_best_span_agrees_with_its_naive_twin() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        start, end = rng.normal(size=(2, 9))
+        shown = {place: (place, place + 1) for place in range(3, 8)}
+        naive = max((start[a] + end[b], a, b) for a in shown for b in shown if a <= b < a + 3)
+        assert finetune.best_spans(start, end, shown, longest=3) == [pytest.approx(naive)]
+    assert finetune.best_spans(start, end, {}) == []
+
+
+# Fine-tuning
+
+ROWS = {
+    "sst2": [{"text": f"{letter} x", "label": str(int(letter in "ab"))} for letter in "abcd"],
+    "stsb": [{"text": letter, "pair": "x", "label": str(place)} for place, letter in enumerate("abcd")],
+    "codah": [{"text": "x", "endings": ["b", "c", "d", "a"][-n:] + ["b", "c", "d", "a"][:-n], "label": (n + 3) % 4}
+              for n in range(4)],
+    "xquad": [{"id": "1", "context": "c d a e", "question": "x", "answers": [(4, "a")]},
+              {"id": "2", "context": "a c d e", "question": "x", "answers": [(0, "a"), (0, "a c")]}],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return make_bert(tmp_path_factory.mktemp("finetuning") / "bert", positions=24)
+
+
+def tuned(folder, bert, task, *more, epochs=60):
+    data = folder / task
+    data.mkdir()
+    for part in ("train", "dev"):
+        lines = [json.dumps(row) + "\n" for row in ROWS[task] * (8 if part == "train" else 1)]
+        (data / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
+    out = folder / f"{task}.json"
+    words = ["--model", bert, "--task", task, "--data", data, "--epochs", epochs, *more, "--out", out]
+    done = pytest.MonkeyPatch()
+    with done.context() as patch:
+        patch.setattr(sys, "argv", ["finetune.py", *map(str, words)])
+        # So small a model needs larger steps.
+        settings = {kind: (0.02, batch, warmup) for kind, (_, batch, warmup) in finetune.SETTINGS.items()}
+        patch.setattr(finetune, "SETTINGS", settings)
+        assert finetune.main() == 0
+    return json.loads(out.read_text())
+
+
+@pytest.mark.parametrize("task", ROWS)
+def test_what_can_be_told_is_learned(tmp_path, bert, task) -> None:
+    found = tuned(tmp_path, bert, task, "--seed", 3)
+    assert found["score"] > 0.8 and (found["task"], found["seed"], found["rows"]) == (task, 3, len(ROWS[task]))
+
+
+def test_noise_is_of_the_size_of_the_difference(tmp_path, bert) -> None:
+    from transformers import AutoModel
+
+    other, before = AutoModel.from_pretrained(bert), AutoModel.from_pretrained(bert)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight += 0.1 * torch.where(torch.rand(weight.shape) < 0.5, 1.0, -1.0)
+    other.save_pretrained(tmp_path / "other")
+    args = type("Arguments", (), {"model": bert, "random": False, "noise_like": str(tmp_path / "other"), "seed": 1})
+    noisy, said = finetune.begin(args, finetune.AutoModelForSequenceClassification, num_labels=2)
+    assert said["noise"] == pytest.approx(0.1, rel=1e-4)
+    pairs = zip(noisy.base_model.parameters(), before.parameters(), strict=True)
+    change = torch.cat([(a - b).detach().flatten() for a, b in pairs])
+    assert change.std().item() == pytest.approx(0.1, rel=0.05) and abs(change.mean().item()) < 0.01
+
+
+def test_random_weights_are_not_those_of_the_folder(bert) -> None:
+    args = type("Arguments", (), {"model": bert, "random": True, "noise_like": None, "seed": 1})
+    model, _ = finetune.begin(args, finetune.AutoModelForSequenceClassification, num_labels=2)
+    args.random = False
+    loaded, _ = finetune.begin(args, finetune.AutoModelForSequenceClassification, num_labels=2)
+    assert model.config.hidden_size == loaded.config.hidden_size
+    name = "embeddings.word_embeddings.weight"
+    assert not torch.equal(model.base_model.get_parameter(name), loaded.base_model.get_parameter(name))
+
+
+# Floors and tables
+
+
+def test_token_recall_counts_every_token_but_special_ones(tmp_path) -> None:
+    folder = make_token_matcher(tmp_path / "matcher").folder
+    store = FeatureStore(write_store(tmp_path / "store", np.random.default_rng(0).normal(size=(24, 1, 6))))
+    keys = list(store.keys())
+    captions = [(key, " ".join("abcdefgh"[: 1 + number % 7])) for number, key in enumerate(keys)] + [(keys[3], "x y")]
+    retriever = Retriever.load(folder)
+    images = retriever.encode_images(torch.from_numpy(store.features[:].astype(np.float32)), torch.zeros(24, 1) > 0)
+    right = total = 0
+    for key, caption in captions:
+        numbers = retriever.tokenize([caption])[0][0]
+        vectors = retriever.embed_tokens(torch.tensor([numbers]), torch.zeros(1, len(numbers)) > 0)[0, 1:-1]
+        for vector in vectors:
+            nearest = (images @ vector).argsort(descending=True)[: floors.AT].tolist()
+            right, total = right + (keys.index(key) in nearest), total + 1
+    found = floors.token_recall(retriever, store, captions)
+    assert found["tokens"] == total == sum(len(caption.split()) for _, caption in captions)
+    assert found["recall"] == pytest.approx(right / total) and found["photos"] == 24
+    assert found["low"] < found["recall"] < found["high"]
+
+
+def test_floors_read_the_last_validation() -> None:
+    line = "valid on 'valid' subset | loss 1 | voken_accuracy_masked 0.{0} | voken_accuracy_visible 0.{0}1 | ppl {0}\n"
+    found = floors.last_validation(line.format(2) + "train | ppl 9\n" + line.format(3))
+    assert found == {"voken_accuracy_masked": 0.3, "voken_accuracy_visible": 0.31, "ppl": 3}
+    with pytest.raises(SystemExit, match="should have the scores of a validation"):
+        floors.last_validation("train | ppl 9\n")
+
+
+def test_table_has_means_spreads_and_gains(tmp_path, monkeypatch, capsys) -> None:
+    scores = {
+        ("voken", 1): (0.8, 0.6),
+        ("voken", 2): (0.9, 0.5),
+        ("mlm-more", 1): (0.7, 0.6),
+        ("mlm-more", 2): (0.7, 0.7),
+    }
+    for (row, seed), (sst2, qqp) in scores.items():
+        for task, score in (("sst2", sst2), ("qqp", qqp)):
+            path = tmp_path / f"seed{seed}/scores/{row}/{task}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"score": score}))
+    (tmp_path / "stats").mkdir()
+    ratios = {"corpora": [{"name": "sst2", "grounding_ratio": 0.1}, {"name": "qqp", "grounding_ratio": 0.2}]}
+    (tmp_path / "stats/statistics.json").write_text(json.dumps(ratios))
+    monkeypatch.setattr(sys, "argv", ["table.py", "--out", str(tmp_path), "--seeds", "2"])
+    assert table.main() == 0
+    said = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines() if line]
+    assert said[0] == ["", "qqp", "sst2", "mean"]
+    assert ["voken", "55.0 ± 7.1", "85.0 ± 7.1", "70.0 ± 0.0"] in said  # each seed's mean over the tasks: 70, 70
+    assert ["mlm-more", "65.0 ± 7.1", "70.0 ± 0.0", "67.5 ± 3.5"] in said
+    assert said[-2:] == [["sst2", "10.0 %", "+15.0", "+10.0, +20.0"], ["qqp", "20.0 %", "-10.0", "+0.0, -20.0"]]
+
+
+# Texts
+
+
+def test_first_words_gives_whole_lines() -> None:
+    assert list(texts.first_words(["a b", "c d e", "f"], 3)) == ["a b", "c d e"]
+
+
+def test_a_row_of_another_width_is_refused(tmp_path) -> None:
+    (tmp_path / "table.tsv").write_text("label\ttext\n0\ta\n1\n")
+    with pytest.raises(InputError, match=r"table\.tsv:3 should have 2 columns, but has 1"):
+        list(texts.read_rows(tmp_path / "table.tsv", 2))
+
+
+@pytest.fixture(scope="module")
+def slice_of_texts(tmp_path_factory):
+    if not (shared_data() / "flickr8k").is_dir():
+        pytest.skip("the shared real data isn't here (set VISUAL_GROUNDING_DATA)")
+    out = tmp_path_factory.mktemp("texts")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["texts.py", "--data", str(shared_data()), "--out", str(out), "--limit", "200"])
+        assert texts.main() == 0
+    return out
+
+
+@pytest.mark.data
+def test_real_text_has_no_sentence_that_is_measured_on(slice_of_texts) -> None:
+    lines = {part: (slice_of_texts / f"text/{part}.txt").read_text().splitlines() for part in ("train", "valid")}
+    assert len(lines["train"]) > 5000 and len(lines["valid"]) > 100 and not set(lines["train"]) & set(lines["valid"])
+    learned = {texts.letters(line) for line in lines["train"] + lines["valid"]}
+    found = set()
+    for task in TASKS:
+        rows = [json.loads(line) for line in (slice_of_texts / f"tasks/{task}/dev.jsonl").read_text().splitlines()]
+        assert rows
+        measured = {texts.letters(text) for row in rows for text in texts.texts_of(row)}
+        assert not measured & learned, task
+        found |= measured
+    assert len(found) > 1000
+    unseen = (slice_of_texts / "captions/valid.tsv").read_text().splitlines()
+    assert unseen and not {texts.letters(line.split("\t")[1]) for line in unseen} & learned
+
+
+@pytest.mark.data
+def test_no_shuffled_caption_keeps_its_photo(slice_of_texts) -> None:
+    for part in ("train", "valid"):
+        pairs = [
+            [line.split("\t") for line in (slice_of_texts / folder / f"{part}.tsv").read_text().splitlines()]
+            for folder in ("captions", "shuffled")
+        ]
+        assert all(own[1] == other[1] and own[0] != other[0] for own, other in zip(*pairs, strict=True))
+        assert {key for key, _ in pairs[0]} == {key for key, _ in pairs[1]}
+
+
+# The recipe
+
+
+def run_script(name, **environment):
+    unset = {"DATA", "OUT", "SEEDS", "FULL", "TASKS", "VISUAL_GROUNDING_DATA"}
+    kept = {key: value for key, value in os.environ.items() if key not in unset}
+    values = {key: str(value) for key, value in environment.items()}
+    return subprocess.run(["bash", FOLDER / name], env={**kept, **values}, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"DATA": "/nowhere"}, "DATA should be a folder with flickr8k/ and downstream/ in it, but is '/nowhere'"),
+        ({"SIZE": "huge"}, "SIZE should be small or paper, but is 'huge'"),
+    ],
+)
+def test_scripts_say_what_is_missing(variables, message, tmp_path) -> None:
+    done = run_script("prepare.sh", OUT=tmp_path, **variables)
+    assert done.returncode == 2 and message in done.stderr, done.stderr
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_recipe_runs_from_raw_files_to_scores_on_a_slice(real_data, tmp_path) -> None:
+    once = dict.fromkeys(("MATCH_EPOCHS", "TASK_EPOCHS", "OMP_NUM_THREADS"), 1)
+    choices = {"LIMIT": 60, "UPDATES": 10, "TASKS": "sst2 qqp", **once}
+    for part in ("prepare", "train", "evaluate"):
+        done = run_script(f"{part}.sh", DATA=real_data, OUT=tmp_path, **choices)
+        assert done.returncode == 0, f"{part}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    found = json.loads((tmp_path / "table.json").read_text())
+    rows = ("mlm-more", "voken", "shuffled")
+    expected = {(row, task) for row in rows for task in ("sst2", "qqp")}
+    assert {(row, task) for row in found for task in found[row]} == expected
+    assert set(json.loads((tmp_path / "floors.json").read_text())["holds"]) == {"recall", "masked", "visible"}
+    assert len(list((tmp_path / "pictures").glob("line-*.png"))) == 2
