@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from visual_grounding.storage.artefact import FORMAT_VERSION, META, write_json
+from visual_grounding.storage.artefact import FORMAT_VERSION, META, sha256_of_file, write_json
 from visual_grounding.storage.lines import sha256_of_lines
 from visual_grounding.text.tokenizer_bridge import TokenizerBridge
 
@@ -44,6 +44,7 @@ def write_vokens(
         "tokens_sha256": sha256_of_lines(pieces),
         "tokenizer_sha256": bridge.sha256,
         "keys_sha256": hashlib.sha256((folder / "keys.txt").read_bytes()).hexdigest(),
+        "arrays_sha256": {name: sha256_of_file(folder / f"{name}.npy") for name in ("vokens", "offsets")},
         "counts": {"empty": sum(not line.strip() for line in lines)},
     }
     write_json(folder / META, {**said, **meta})

@@ -9,7 +9,7 @@ def share(count: int, total: int, things: str) -> str:
     >>> share(412, 29000, "sentences")
     '412 of 29000 sentences (1.4 %)'
     """
-    return f"{count} of {total} {things} ({percent(count / total)})"
+    return f"{count} of {total} {things} ({percent(count / max(total, 1))})"
 
 
 def percent(fraction: float) -> str:

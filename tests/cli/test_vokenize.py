@@ -74,6 +74,16 @@ def test_vokenize_by_any_method(world, tmp_path, capsys, method, flags):
     assert found.label == ("sentence" if method == "sentence" else "token")
 
 
+def test_vokenize_leaves_absent_images_out(world, tmp_path):
+    features = np.random.default_rng(0).normal(size=(20, 1, 6)).astype(np.float16)
+    features[7] = 0
+    store = write_store(tmp_path / "store", features)
+    flags = ["--tokenizer", world / "tokenizer", "--image-features", store, "--seed", 3]
+    assert vokenize(world, tmp_path / "v", "--method", "random", *flags) == 0
+    found = Vokens(tmp_path / "v")
+    assert found.size == 19 and list(FeatureStore(store).keys())[7] not in set(found.keys())
+
+
 def test_vokenize_with_chosen_candidates(world, tmp_path):
     assert vokenize(world, tmp_path / "list", *of_matcher(world), "--candidate-list", world / "list") == 0
     assert list(Vokens(tmp_path / "list").keys()) == (world / "list").read_text().split()
@@ -103,7 +113,10 @@ def test_vokenize_only_estimates_in_a_dry_run(world, tmp_path, capsys):
         (lambda folder: [*of_matcher(folder), "--check", "--dry-run"], "--check and --dry-run exclude each other"),
         (lambda folder: [*of_matcher(folder), "--candidates", 21], "1 to 20 candidates, .* but 21 were asked for"),
         (lambda folder: [*of_matcher(folder), "--max-pieces", 15], "at most the 14 pieces that .* but has 15"),
-        (lambda folder: [*of_matcher(folder), "--shard-size", 0], "shard lines should be at least 1, but is 0"),
+        (
+            lambda folder: [*of_matcher(folder), "--shard-size", 0],
+            r"shard size should be at least 1, but is 0\. See --shard-size",
+        ),
         (lambda folder: [*of_matcher(folder), "--batch-tokens", 0], "batch tokens should be at least 1, but is 0"),
         (lambda folder: [*of_matcher(folder), "--workers", -1], "workers should be 0 or more, but is -1"),
         (

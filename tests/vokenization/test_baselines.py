@@ -83,3 +83,13 @@ def test_term_frequency_of_a_small_temperature_is_certain(cutter):
 def test_term_frequency_refuses_what_it_cannot_draw_from(cutter, captions, temperature, message):
     with pytest.raises(InputError, match=message):
         term_frequency(cutter, captions, temperature=temperature)
+
+
+def test_other_captions_are_another_plan(cutter):
+    captions = [("x.jpg", "a dog"), ("y.jpg", "dog"), ("other.jpg", "runs")]
+    first, same, other = (
+        term_frequency(cutter, each)
+        for each in (captions, [*captions[:2], ("other.jpg", "sits")], [("x.jpg", "a dog"), ("y.jpg", "a dog")])
+    )
+    assert first.plan == same.plan and first.signed == same.signed  # what isn't of a candidate decides nothing
+    assert first.plan != other.plan and first.signed != other.signed

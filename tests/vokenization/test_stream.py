@@ -20,7 +20,7 @@ from visual_grounding.vokenization.check import check_vokens
 from visual_grounding.vokenization.cutting import Cutter
 from visual_grounding.vokenization.estimate import estimate
 from visual_grounding.vokenization.stream import vokenize
-from visual_grounding.vokenization.text_shards import TextReader
+from visual_grounding.vokenization.text_shards import SHARD_LINES, TextReader
 from visual_grounding.vokenization.vokenizer import Labels, Vokenizer
 
 LINES = ["A dog runs. It sits!", "", "Two birds  sit on the roof", "the ball's red", "runs", "", "birdsong"]
@@ -251,9 +251,14 @@ def test_scores_that_a_method_has_not_are_refused(tmp_path, cutter, text):
         vokenize(Unscored(), cutter, [text], tmp_path / "out", keep_scores=True)
 
 
-def test_an_empty_text_has_no_vokens(tmp_path, cutter):
-    found = vokenize(Remainders(), cutter, [write(tmp_path / "empty", [])], tmp_path / "out")
-    assert (found.lines, found.tokens, found.offsets.tolist()) == (0, 0, [0])
+@pytest.mark.parametrize("lines", [[], ["", ""]])
+def test_an_empty_text_is_refused(tmp_path, cutter, lines):
+    with pytest.raises(InputError, match="empty should hold text, but is empty"):
+        vokenize(Remainders(), cutter, [write(tmp_path / "empty", lines)], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_blank_text_has_no_vokens(tmp_path, cutter):
     found = vokenize(Remainders(), cutter, [write(tmp_path / "blank", ["", " "])], tmp_path / "blanks")
     assert (found.lines, found.tokens, found.offsets.tolist()) == (2, 0, [0, 0, 0])
 
@@ -266,10 +271,13 @@ def test_an_empty_text_has_no_vokens(tmp_path, cutter):
         ("dict.txt", lambda content: content.replace(b"dog 1\n", b""), "should be the dictionary of"),
         ("keys.txt", lambda content: content.replace(b"3.jpg", b"9.jpg"), "was changed after its artefact was made"),
         ("vokens.npy", lambda content: content[:-4] + b"\x63\0\0\0", "but has 99 at"),
+        ("vokens.npy", lambda content: content[:-4] + b"\x01\0\0\0", r"vokens\.npy isn't what was written"),
+        ("scores.npy", lambda content: content[:-2] + b"\0\x7e", r"scores\.npy isn't what was written"),
     ],
 )
 def test_check_finds_what_was_changed(tmp_path, cutter, text, name, change, message):
-    path = vokenize(Remainders(), cutter, [text], tmp_path / "out").folder / name
+    path = vokenize(Remainders(), cutter, [text], tmp_path / "out", keep_scores=True).folder / name
+    check_vokens(tmp_path / "out", [text])
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(InputError, match=message):
         check_vokens(tmp_path / "out", [text])
@@ -289,7 +297,21 @@ def test_dry_run_tells_time_and_size(tmp_path, cutter, text):
 def test_dry_run_knows_what_is_done(tmp_path, cutter, text):
     interrupt(tmp_path, cutter, text)
     found = estimate(Remainders(), cutter, [text], tmp_path / "out", False, 2)
-    assert found.done == 0.5 and "continue after 50%" in found.describe()
+    assert found.done == pytest.approx(4 / 7) and "continue after 57%" in found.describe()
+    with pytest.raises(InputError, match="shard_lines was 2, now 1"):
+        estimate(Remainders(), cutter, [text], tmp_path / "out", False, 1)
+
+
+def test_dry_run_refuses_what_a_run_would(tmp_path, cutter, text):
+    vokenize(Remainders(), cutter, [text], tmp_path / "out")
+    assert estimate(Remainders(), cutter, [text], tmp_path / "out", False, SHARD_LINES).done == 1
+    with pytest.raises(InputError, match="holds the vokens of another text"):
+        estimate(Remainders(), cutter, [write(tmp_path / "other", ["a"])], tmp_path / "out", False, SHARD_LINES)
+    with pytest.raises(InputError, match="scores was False, now True"):
+        estimate(Remainders(), cutter, [text], tmp_path / "out", True, SHARD_LINES)
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(InputError, match="exists and isn't a finished vokens"):
+        estimate(Remainders(), cutter, [text], tmp_path / "photos", False, SHARD_LINES)
 
 
 def test_dry_run_refuses_what_it_cannot_read(tmp_path, cutter):

@@ -167,3 +167,21 @@ def test_no_graph_is_made(world, monkeypatch):
     monkeypatch.setattr(retriever, "embed_tokens", lambda *args: seen.append(torch.is_grad_enabled()) or embed(*args))
     TokenVokenizer(retriever, index, all_candidates(index)).label_pieces(cutter.cut(LINES), 0)
     assert seen == [False]
+
+
+def test_vectors_that_are_no_numbers_are_refused(world, monkeypatch):
+    retriever, index, cutter = world
+    vokenizer = TokenVokenizer(retriever, index, all_candidates(index))
+    embed = retriever.embed_tokens
+
+    def overflowing(tokens, padding_mask):
+        vectors = embed(tokens, padding_mask).clone()
+        vectors[-1, 1] = float("nan")
+        return vectors
+
+    monkeypatch.setattr(retriever, "embed_tokens", overflowing)
+    with pytest.raises(InputError, match=r"should give vectors of numbers, but gives NaN or infinity\.$"):
+        vokenizer.label_pieces(cutter.cut(LINES), 0)
+    half = TokenVokenizer(retriever, index, all_candidates(index), precision="bfloat16")
+    with pytest.raises(InputError, match=r"NaN or infinity in bfloat16\. Take float32"):
+        half.label_pieces(cutter.cut(LINES), 0)

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
         )
     made = revokenize(revokenizer, args.text, args.out)
     print(f"{args.out}: {made.lines} lines, {source.tokens} pieces -> {made.tokens} pieces\n{made.signature}")
-    counts, pieces = made.counts, max(made.tokens, 1)
+    counts, pieces = made.counts, made.tokens
     print(f"{share(counts['unmatched'], pieces, 'pieces')} overlap none, as white space does, and have no voken.")
     for warning in warn_of(counts["ignored"], pieces, "overlap one that has no voken, and have none.", "pieces"):
         print(warning)

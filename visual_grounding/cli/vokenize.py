@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         InputError: as `vokenize`, or flags that don't belong together.
     """
-    from ..errors import InputError
+    from ..errors import InputError, check_at_least_one
     from ..storage.ranks import this_rank
     from ..vokenization.stream import SHARD_LINES, vokenize
 
@@ -110,6 +110,7 @@ def run(args: argparse.Namespace) -> None:
             raise InputError(f"{name.replace('_', ' ')} should be 0 or more, but is {getattr(args, name)}.", name)
     vokenizer, cutter, workers = _open(args)
     shard_lines = SHARD_LINES if args.shard_size is None else args.shard_size
+    check_at_least_one(shard_size=shard_lines)
     if args.dry_run:
         from ..vokenization.estimate import estimate
 
@@ -145,19 +146,17 @@ def _flag(name: str) -> str:
 
 def _open(args: argparse.Namespace) -> tuple[Any, Any, int]:
     """The vokenizer, what cuts the text, and how many processes cut."""
-    from ..vokenization.candidates import choose_candidates
+    from ..vokenization.candidates import choose_candidates, present_images
 
     chosen = (args.candidates, args.candidate_seed, args.candidate_list)
     if args.method in ("matching", "sentence"):
         return _open_matcher(args, chosen)
-    import numpy as np
-
     from ..features.store import FeatureStore
     from ..text.captions import read_captions
     from ..vokenization.baselines import TEMPERATURE, RandomVokenizer, TermFrequencyVokenizer
 
     store = FeatureStore(args.image_features)
-    candidates = choose_candidates(store, np.ones(len(store), bool), *chosen)
+    candidates = choose_candidates(store, present_images(store), *chosen)
     cutter = _cutter(args, args.tokenizer)
     seed = 1 if args.seed is None else args.seed
     if args.method == "random":

@@ -53,14 +53,17 @@ class Estimate(NamedTuple):
         return Room(self.free, self.claimed).lacking(size + _NOTE_BYTES * len(self.missing))
 
 
-def estimate_output(out: str | Path, format: str, plan: dict[str, Any], rows: int, shard_size: int) -> Estimate:
-    """Look at an output as `ShardedArtefact` would find it.
+def estimate_output(
+    out: str | Path, format: str, plan: dict[str, Any], rows: int | None = None, shard_size: int = 0
+) -> Estimate:
+    """Look at an output as `ShardedArtefact` would find it; without rows as `GrowingArtefact`, with no missing shards.
 
     Raises:
         InputError: it exists and was made by another plan, or can't be written.
     """
     unfinished = Unfinished(out)
-    now = {"format": format, **json.loads(json.dumps({**plan, "rows": rows, "shard_size": shard_size}))}
+    sizes = {} if rows is None else {"rows": rows, "shard_size": shard_size}
+    now = {"format": format, **json.loads(json.dumps({**plan, **sizes}))}
     room = room_for(out)
     refuse_if_written(unfinished.folder)
     if unfinished.out.exists():
@@ -69,7 +72,8 @@ def estimate_output(out: str | Path, format: str, plan: dict[str, Any], rows: in
     done = unfinished.done()
     if done:
         refuse_other_plan(unfinished.plan(), now, unfinished.folder)
-    missing = [shard for shard in shards_of(rows, shard_size) if shard.number not in done]
+    shards = () if rows is None else shards_of(rows, shard_size)
+    missing = [shard for shard in shards if shard.number not in done]
     return Estimate(False, missing, *room)
 
 

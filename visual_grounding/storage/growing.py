@@ -165,8 +165,8 @@ class GrowingArtefact(ShardedArtefact):
         for shard in self.shards():
             yield open_array(self._file(shard.number, f"{name}.npy"), (None, *shape), dtype.name)
 
-    def join_array(self, name: str, rows: int) -> None:
-        """Join an array of all shards in the rank that publishes.
+    def join_array(self, name: str, rows: int) -> str:
+        """Join an array of all shards in the rank that publishes, and say its file's sha256; empty in others.
 
         Args:
             rows: how many there are in all.
@@ -176,10 +176,10 @@ class GrowingArtefact(ShardedArtefact):
             ValueError: there aren't as many.
         """
         shape, dtype = self._rows[name]
-        self.add_array(name, (rows, *shape), dtype, self.blocks(name))
+        return self.add_array(name, (rows, *shape), dtype, self.blocks(name))
 
-    def add_array(self, name: str, shape: tuple[int, ...], dtype: str | np.dtype, blocks: Iterable[np.ndarray]) -> None:
-        """Add an array in the rank that publishes, from parts of it.
+    def add_array(self, name: str, shape: tuple[int, ...], dtype: str | np.dtype, blocks: Iterable[np.ndarray]) -> str:
+        """Add an array in the rank that publishes, from parts of it, and say its file's sha256; empty in others.
 
         Args:
             shape: of the whole.
@@ -193,19 +193,24 @@ class GrowingArtefact(ShardedArtefact):
             ValueError: the parts don't make up its shape.
         """
         if not self._rank.leads:
-            return
-        kind, found = np.dtype(dtype), 0
+            return ""
+        kind, found, digest = np.dtype(dtype), 0, hashlib.sha256()
 
         def content() -> Iterator[bytes]:
             nonlocal found
-            yield array_header(shape, kind)
+            header = array_header(shape, kind)
+            digest.update(header)
+            yield header
             for block in blocks:
                 found += len(block)
-                yield np.ascontiguousarray(block, dtype=kind).tobytes()
+                part = np.ascontiguousarray(block, dtype=kind).tobytes()
+                digest.update(part)
+                yield part
 
         self._write_file(self.files / f"{name}.npy", content())
         if found != shape[0]:
             raise ValueError(f"{name} should have {shape[0]} rows, but its parts have {found}")
+        return digest.hexdigest()
 
     def join_text(self, name: str) -> str:
         """Join a text file of all shards in the rank that publishes, and say its sha256; empty in others.

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..modules.masking import generator_of
+from ..storage.lines import sha256_of_lines
 from ..text.tokenizer_bridge import TokenizerBridge
 from .candidates import Candidates
 from .cutting import CutText
@@ -73,6 +74,7 @@ class TermFrequencyVokenizer(Vokenizer):
         number_of = {key: number for number, key in enumerate(candidates.keys)}
         counts: dict[int, Counter[int]] = defaultdict(Counter)
         texts = [(number_of[key], text) for key, text in captions if key in number_of]
+        captions_sha256 = sha256_of_lines([f"{number}\t{text}" for number, text in texts])
         for (image, _), pieces in zip(texts, bridge.numbers_of(text for _, text in texts)):
             counts[image].update(pieces)
         if not counts:
@@ -83,8 +85,8 @@ class TermFrequencyVokenizer(Vokenizer):
             )
         self.described = len(counts)
         self._weights = self._excess(counts, temperature)
-        self.plan = {"seed": seed, "temperature": temperature}
-        self.signed = {"seed": seed, "temperature": temperature}
+        self.plan = {"seed": seed, "temperature": temperature, "captions_sha256": captions_sha256}
+        self.signed = {"seed": seed, "temperature": temperature, "captions": captions_sha256[:8]}
 
     def _excess(self, counts: dict[int, Counter[int]], temperature: float) -> dict[int, tuple[np.ndarray, np.ndarray]]:
         """For each piece the images that have it, and the sums of exp(tf / γ) − 1 up to each."""

@@ -11,10 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import InputError
+from ..features.store import FeatureStore
 from ..modules.masking import generator_of
 from ..retrieval.exclusion import Collection, rows_of_keys
 from ..retrieval.image_ids import NO_IMAGE
 from ..storage.lines import read_lines
+
+_BLOCK = 4096  # images at a time
 
 
 class Candidates(NamedTuple):
@@ -31,6 +34,19 @@ class Candidates(NamedTuple):
     def sha256(self) -> str:
         """Digest of the keys, as of the file of them."""
         return hashlib.sha256("".join(f"{key}\n" for key in self.keys).encode()).hexdigest()
+
+
+def present_images(store: FeatureStore) -> np.ndarray:
+    """Which images of a store have a feature that isn't zero, read block by block.
+
+    Shapes:
+        returns: (I,) bool
+
+    Raises:
+        InputError: as `FeatureStore.gather`.
+    """
+    parts = [np.arange(at, min(at + _BLOCK, len(store))) for at in range(0, len(store), _BLOCK)]
+    return np.concatenate([np.zeros(0, bool), *(~store.gather(rows)[1].all(axis=-1) for rows in parts)])
 
 
 def choose_candidates(

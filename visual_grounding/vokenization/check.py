@@ -1,4 +1,4 @@
-"""`vokenize --check`: whether a finished output is what it says, piece by piece, and of this text."""
+"""`vokenize --check`: whether a finished output is what it says, piece by piece, of this text and as it was written."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -9,11 +9,12 @@ import numpy as np
 
 from ..errors import InputError
 from ..shares import percent
+from ..storage.artefact import read_meta, sha256_of_file
 from ..storage.lines import read_lines
 from ..text.tokenizer_bridge import TokenizerBridge, composed
 from ..text.words import DICTIONARY
 from .text_shards import TextReader
-from .vokens import NO_VOKEN, Vokens
+from .vokens import ARRAYS_SHA256, NO_VOKEN, VOKENS, Vokens
 
 _LINES = 1000  # at a time
 
@@ -29,6 +30,7 @@ def check_vokens(folder: Path, text: Sequence[Path]) -> str:
     """
     vokens = Vokens(folder)
     vokens.check_range()
+    _check_arrays(folder)
     keys = len(list(vokens.keys()))
     bridge = vokens.bridge()
     if read_lines(folder / DICTIONARY) != bridge.dictionary_lines():
@@ -51,6 +53,17 @@ def check_vokens(folder: Path, text: Sequence[Path]) -> str:
     )
     none = f", {percent(nothing / vokens.tokens)} of them without a voken" if nothing else ""
     return f"{vokens.lines} lines, {vokens.tokens} pieces{none}, {keys} candidates, all as the text and tokenizer say."
+
+
+def _check_arrays(folder: Path) -> None:
+    digests = read_meta(folder, VOKENS, **{ARRAYS_SHA256: dict})[ARRAYS_SHA256]
+    found = {path.stem: sha256_of_file(path) for path in folder.glob("*.npy")}
+    changed = [f"{name}.npy" for name in sorted(found.keys() | digests) if found.get(name) != digests.get(name)]
+    if changed:
+        raise InputError(
+            f"{folder / changed[0]} isn't what was written: its sha256 isn't the one in meta.json. Delete "
+            f"{folder}, and make it again with: visual-grounding vokenize"
+        )
 
 
 def _compare(vokens: Vokens, bridge: TokenizerBridge, lines: Iterator[str]) -> str:

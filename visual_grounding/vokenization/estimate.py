@@ -7,13 +7,15 @@ from typing import NamedTuple
 
 from ..errors import InputError
 from ..features.dry_run import readable_time
-from ..storage.estimate import readable_size, room_for
+from ..storage.estimate import estimate_output, readable_size
 from ..storage.lines import STANDARD_INPUT
 from ..storage.ranks import this_rank
 from ..storage.unfinished import Unfinished
 from .cutting import Cutter
+from .stream import of_this_text, refuse_no_text, vokens_plan
 from .text_shards import TextReader
 from .vokenizer import Vokenizer
+from .vokens import VOKENS, Vokens
 
 _LETTERS = 2**16  # that are labelled, whole lines
 
@@ -69,27 +71,28 @@ def estimate(
     """Find out what `vokenize` with the same arguments would take.
 
     Raises:
-        InputError: the text is empty, can't be read, or is standard input; or `out` can't be written.
+        InputError: the text is empty, can't be read, or is standard input; `out` can't be written, or was made of
+            another text or by other choices.
     """
     if STANDARD_INPUT in text:
         raise InputError("a dry run reads the text, and standard input can be read only once. Give a file.", "text")
-    room = room_for(out)
-    reader, sample, shards, taken = TextReader(text, shard_lines), list[str](), 0, 0
+    room = estimate_output(out, VOKENS, vokens_plan(vokenizer, cutter, keep_scores, shard_lines))
+    reader, sample, taken = TextReader(text, shard_lines), list[str](), 0
     for shard in reader.shards():
-        shards += 1
         for line in shard.lines:
             if taken < _LETTERS:
                 sample.append(line)
                 taken += len(line)
-    if not reader.letters:
-        raise InputError(f"{', '.join(map(str, text))} should hold text, but is empty.", "text")
+    refuse_no_text(reader)
+    if room.finished:
+        of_this_text(Vokens(out), reader)
     vokenizer.label_pieces(cutter.cut(sample), 0)  # the first time memory is allocated and algorithms are chosen
     started = clock()
     cut = cutter.cut(sample)
     vokenizer.label_pieces(cut, 0)
     seconds = max(clock() - started, 1e-9)
     share = reader.letters / taken
-    done = 1.0 if out.exists() else len(Unfinished(out).done()) / shards
+    done = 1.0 if room.finished else min(1.0, _lines_done(Unfinished(out)) / reader.lines)
     pieces = round(len(cut) * share)
     size = round((4 + 2 * keep_scores) * pieces + len(cut.tokens) * share + 8 * reader.lines)
     size += sum(len(each.encode()) + 1 for each in (*vokenizer.candidates.keys, *cutter.bridge.dictionary_lines()))
@@ -106,3 +109,9 @@ def estimate(
         left / ranks,
         len(cut) / seconds,
     )
+
+
+def _lines_done(unfinished: Unfinished) -> int:
+    """How many lines an interrupted run has labelled."""
+    notes = (unfinished.read(unfinished.marker(shard)) for shard in unfinished.done())
+    return sum(lines for note in notes if isinstance(lines := note.get("lines"), int))

@@ -7,7 +7,7 @@ import numpy as np
 from ..storage.growing import GrowingArtefact
 from ..text.tokenizer_bridge import TokenizerBridge
 from ..text.words import DICTIONARY
-from .vokens import KEYS, TOKENIZER, TOKENS
+from .vokens import ARRAYS_SHA256, KEYS, TOKENIZER, TOKENS
 
 LENGTHS, SCORES = "lengths", "scores"  # arrays of a shard, beside its vokens
 
@@ -37,9 +37,8 @@ def publish_vokens(
     notes = artefact.notes(lines=int, **dict.fromkeys(counted, int))
     lines = sum(note["lines"] for note in notes)
     pieces = sum(int(block.sum()) for block in artefact.blocks(LENGTHS))
-    for name in ("vokens", *([SCORES] if scored else [])):
-        artefact.join_array(name, pieces)
-    artefact.add_array("offsets", (lines + 1,), "int64", _offsets(artefact.blocks(LENGTHS)))
+    digests = {name: artefact.join_array(name, pieces) for name in ("vokens", *([SCORES] if scored else []))}
+    digests["offsets"] = artefact.add_array("offsets", (lines + 1,), "int64", _offsets(artefact.blocks(LENGTHS)))
     tokens_sha256 = artefact.join_text(TOKENS)
     artefact.add_lines(DICTIONARY, bridge.dictionary_lines())
     artefact.add_lines(KEYS, keys)
@@ -49,6 +48,7 @@ def publish_vokens(
             "lines": lines,
             "tokens": pieces,
             "tokens_sha256": tokens_sha256,
+            ARRAYS_SHA256: digests,
             "tokenizer_sha256": bridge.sha256,
             "counts": {name: sum(note[name] for note in notes) for name in counted},
             **meta,

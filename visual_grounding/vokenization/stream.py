@@ -50,8 +50,8 @@ def vokenize(
         workers: processes that cut; 0 for a thread of this one.
 
     Raises:
-        InputError: the text can't be read, is another than that of an earlier run, or `out` holds something else; or
-            a worker died.
+        InputError: the text can't be read, is empty, is another than that of an earlier run, or `out` holds something
+            else; or a worker died.
     """
     if keep_scores and not vokenizer.scored:
         raise InputError(f"method {vokenizer.method} has no scores that could be kept.", "scores")
@@ -61,14 +61,16 @@ def vokenize(
             "text",
         )
     reader = TextReader(text, shard_lines)
-    plan = _plan(vokenizer, cutter, keep_scores, shard_lines)
+    plan = vokens_plan(vokenizer, cutter, keep_scores, shard_lines)
     arrays: dict[str, tuple[tuple[int, ...], str]] = {"vokens": ((), "int32"), LENGTHS: ((), "int64")}
     if keep_scores:
         arrays[SCORES] = ((), "float16")
     published = [name for name in arrays if name != LENGTHS]
     artefact = GrowingArtefact(out, VOKENS, plan, arrays, [TOKENS], published)
     if artefact.finished:
-        return _of_this_text(Vokens(out), reader)
+        for _ in reader.shards():
+            pass
+        return of_this_text(Vokens(out), reader)
     count = 0
     with progress_bar(None, 0, "lines", shown=this_rank().leads) as bar, ThreadPoolExecutor(1) as writer:
         written: Future[None] | None = None  # of the shard before; it goes to disk while the next one is labelled
@@ -83,11 +85,22 @@ def vokenize(
         if written is not None:
             written.result()
     artefact.end(count)
+    refuse_no_text(reader)
     _publish(artefact, vokenizer, cutter.bridge, reader, keep_scores)
     return Vokens(out)
 
 
-def _plan(vokenizer: Vokenizer, cutter: Cutter, keep_scores: bool, shard_lines: int) -> dict[str, Any]:
+def refuse_no_text(reader: TextReader) -> None:
+    """Refuse a text without a letter.
+
+    Raises:
+        InputError: it is one.
+    """
+    if not reader.letters:
+        raise InputError(f"{', '.join(map(str, reader.paths))} should hold text, but is empty.", "text")
+
+
+def vokens_plan(vokenizer: Vokenizer, cutter: Cutter, keep_scores: bool, shard_lines: int) -> dict[str, Any]:
     """Whatever decides the bytes, but the text: each shard remembers its own."""
     return {
         **vokenizer.plan,
@@ -101,14 +114,12 @@ def _plan(vokenizer: Vokenizer, cutter: Cutter, keep_scores: bool, shard_lines: 
     }
 
 
-def _of_this_text(vokens: Vokens, reader: TextReader) -> Vokens:
-    """What is finished already, if it is of this text.
+def of_this_text(vokens: Vokens, reader: TextReader) -> Vokens:
+    """What is finished already, if it is of this text, which was read to its end.
 
     Raises:
         InputError: it is of another.
     """
-    for _ in reader.shards():
-        pass
     if (reader.lines, reader.sha256) != (vokens.lines, vokens.text_sha256):
         raise InputError(
             f"{vokens.folder} holds the vokens of another text: of {vokens.lines} lines with sha256 "

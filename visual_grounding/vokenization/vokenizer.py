@@ -172,6 +172,12 @@ class _Matching(Vokenizer):
                 return
             places = np.concatenate([each for each, _ in waiting])
             vectors = torch.cat([each for _, each in waiting])
+            if not torch.isfinite(vectors).all():
+                raise InputError(
+                    f"{self.retriever.folder} should give vectors of numbers, but gives NaN or infinity"
+                    + (f" in {self.plan['precision']}. Take float32." if self._dtype is not None else "."),
+                    "precision",
+                )
             score, number = self._images.of(vectors)
             vokens[places], scores[places] = number.numpy(), score.numpy()
             waiting.clear()

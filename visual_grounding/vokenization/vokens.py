@@ -23,6 +23,7 @@ from ..text.words import DICTIONARY
 VOKENS = "vokens"
 NO_VOKEN = -1
 TOKENS, KEYS, TOKENIZER = "tokens.txt", "keys.txt", "tokenizer"
+ARRAYS_SHA256 = "arrays_sha256"  # in meta.json: of each array's file
 LABELS = ("token", "sentence")  # what a voken was chosen for
 _AGAIN = "Delete its folder, and make it again with: visual-grounding vokenize"
 _LOOKED_AT = 2**22  # numbers at a time
