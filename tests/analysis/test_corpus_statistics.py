@@ -113,6 +113,15 @@ def test_corpus_by_hand(tmp_path):
     assert corpus_of(tmp_path, ["The dog runs. The dog sleeps."], words, language=None).sentences == 1
 
 
+@pytest.mark.parametrize("family", ["bytes", "unigram", "wordpiece"])
+def test_white_space_behind_a_sentence_is_no_piece(tmp_path, family):
+    pieces = Pieces(TokenizerBridge(str(make_tokenizer(tmp_path / "tokenizer", family))))
+    together = corpus_of(tmp_path, ["The dog runs. A dog sits.  Two birds sing. "], pieces)
+    apart = corpus_of(tmp_path, ["The dog runs.", "A dog sits.", "Two birds sing."], pieces)
+    for ours, theirs in ((together.types, apart.types), (together.pairs, apart.pairs)):
+        assert [each.tolist() for each in ours.result()] == [each.tolist() for each in theirs.result()]
+
+
 def test_grounding_ratio_by_hand(tmp_path):
     """In the captions dog, runs and . occur 3 times and the 6 times; more than twice: all of them, but the and . don't
     count. Of the text's 8 tokens dog (2) and runs (1) are grounded: 3/8."""

@@ -111,6 +111,10 @@ def test_vokenize_only_estimates_in_a_dry_run(world, tmp_path, capsys):
             "--method random doesn't read --scores",
         ),
         (lambda folder: [*of_matcher(folder), "--check", "--dry-run"], "--check and --dry-run exclude each other"),
+        (
+            lambda folder: [*of_matcher(folder)[:4], "--check", "--max-pieces", 3],
+            "--check doesn't read --index and --max-pieces and --retriever. Leave it out.",
+        ),
         (lambda folder: [*of_matcher(folder), "--candidates", 21], "1 to 20 candidates, .* but 21 were asked for"),
         (lambda folder: [*of_matcher(folder), "--max-pieces", 15], "at most the 14 pieces that .* but has 15"),
         (

@@ -1,5 +1,7 @@
 """Vokens are read as they were written, and what doesn't fit is refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from small_tokenizers import FAMILIES, make_tokenizer
@@ -28,6 +30,8 @@ def test_vokens_are_those_of_each_line(folder):
     assert found.tokens_sha256 == sha256_of_lines(list(found.token_lines())) and found.scores is None
     assert f"--srcdict {folder}/dict.txt --trainpref {folder}/tokens.txt" in found.binarise
     found.check_range()
+    found.folder = Path("a b")
+    assert "--srcdict 'a b/dict.txt' --trainpref 'a b/tokens.txt'" in found.binarise
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -227,7 +227,8 @@ def _sentences(lines: Sequence[str], language: str | None) -> Iterator[str]:
             yield line
             continue
         starts = sentence_starts(line, language)
-        yield from (line[start:stop] for start, stop in zip(starts, [*starts[1:], len(line)]))
+        # What follows a sentence would be a piece of its own in tokenizers that keep white space.
+        yield from (line[start:stop].rstrip() for start, stop in zip(starts, [*starts[1:], len(line)]))
 
 
 class Statistics(NamedTuple):

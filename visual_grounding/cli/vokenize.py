@@ -31,6 +31,7 @@ _OWN = {
     "term-frequency": ("temperature", "seed"),
     "random": ("seed",),
 }
+_OF_METHODS = {name for names in (*_NEEDED.values(), *_OWN.values()) for name in names}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,6 +103,7 @@ def run(args: argparse.Namespace) -> None:
     if args.check and args.dry_run:
         raise InputError("--check and --dry-run exclude each other, but both are given.")
     if args.check:
+        _check_only_text(args)
         _check(args)
         return
     _check_flags(args)
@@ -132,12 +134,23 @@ def _check_flags(args: argparse.Namespace) -> None:
     missing = [name for name in _NEEDED[method] if getattr(args, name) is None]
     if missing:
         raise InputError(f"--method {method} also needs {' and '.join(map(_flag, missing))}.")
-    known = {name for needed in _NEEDED.values() for name in needed} | {name for own in _OWN.values() for name in own}
-    unread = [
-        name for name in sorted(known - {*_NEEDED[method], *_OWN[method]}) if getattr(args, name) not in (None, False)
-    ]
+    unread = _given(args, _OF_METHODS - {*_NEEDED[method], *_OWN[method]})
     if unread:
         raise InputError(f"--method {method} doesn't read {' and '.join(map(_flag, unread))}. Leave it out.")
+
+
+def _given(args: argparse.Namespace, names: set[str]) -> list[str]:
+    return [name for name in sorted(names) if getattr(args, name) not in (None, False)]
+
+
+def _check_only_text(args: argparse.Namespace) -> None:
+    """Refuse what `--check` wouldn't look at: it knows the output and the text."""
+    from ..errors import InputError
+
+    others = {"candidates", "candidate_seed", "candidate_list", "max_pieces", "shard_size", "workers"}
+    unread = _given(args, _OF_METHODS | others)
+    if unread:
+        raise InputError(f"--check doesn't read {' and '.join(map(_flag, unread))}. Leave it out.")
 
 
 def _flag(name: str) -> str:

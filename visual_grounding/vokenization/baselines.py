@@ -15,7 +15,7 @@ from .cutting import CutText
 from .vokenizer import Labels, Vokenizer
 
 TEMPERATURE = 0.01  # γ
-_LARGEST_EXPONENT = 700.0  # exp of more is infinite in float64
+_LARGEST_EXPONENT = 600.0  # exp of 709 is the largest in float64, and many are added up
 
 
 class RandomVokenizer(Vokenizer):

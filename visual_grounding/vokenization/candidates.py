@@ -5,6 +5,7 @@ candidates; `keys.txt` says which image each number is.
 """
 
 import hashlib
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,6 +104,6 @@ def _listed_rows(collection: Collection, present: np.ndarray, path: Path) -> np.
             "candidate_list",
         )
     if len(set(keys)) < len(keys):
-        twice = next(key for key in keys if keys.count(key) > 1)
+        twice = next(key for key, count in Counter(keys).items() if count > 1)
         raise InputError(f"{path} should list each image once, but has {twice!r} twice.", "candidate_list")
     return rows

@@ -8,8 +8,9 @@ tokenizer/     what cut the text into them
 keys.txt       the image of each voken
 """
 
+import shlex
 from collections.abc import Iterator
-from itertools import chain, repeat
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ ARRAYS_SHA256 = "arrays_sha256"  # in meta.json: of each array's file
 LABELS = ("token", "sentence")  # what a voken was chosen for
 _AGAIN = "Delete its folder, and make it again with: visual-grounding vokenize"
 _LOOKED_AT = 2**22  # numbers at a time
+_LINES = 2**16  # likewise, lines
 
 
 class Vokens:
@@ -117,7 +119,7 @@ class Vokens:
             InputError: there aren't as many lines as there should be, or one hasn't as many pieces.
         """
         path = self.folder / TOKENS
-        for number, (line, pieces) in enumerate(_together(iterate_lines(path), np.diff(self.offsets), self.lines)):
+        for number, (line, pieces) in enumerate(zip_longest(iterate_lines(path), self._sizes())):
             found = -1 if line is None else len(line.split())
             if line is None or pieces is None or found != pieces:
                 what = "ends before it" if line is None else "goes on" if pieces is None else f"has {found}"
@@ -126,6 +128,11 @@ class Vokens:
                     f"{what}. {_AGAIN}"
                 )
             yield line
+
+    def _sizes(self) -> Iterator[int]:
+        """How many pieces each line has."""
+        for at in range(0, self.lines, _LINES):
+            yield from np.diff(self.offsets[at : min(at + _LINES, self.lines) + 1]).tolist()
 
     def bridge(self) -> TokenizerBridge:
         """The tokenizer that cut the text.
@@ -144,21 +151,9 @@ class Vokens:
     @property
     def binarise(self) -> str:
         """The command that makes training data of the pieces."""
-        return (
-            f"fairseq-preprocess --only-source --srcdict {self.folder / DICTIONARY} --trainpref {self.folder / TOKENS} "
-            "--destdir DIR"
-        )
+        files = ("--srcdict", str(self.folder / DICTIONARY), "--trainpref", str(self.folder / TOKENS))
+        return f"fairseq-preprocess --only-source {shlex.join(files)} --destdir DIR"
 
 
 def _places(count: int) -> range:
     return range(0, count, _LOOKED_AT)
-
-
-def _together(lines: Iterator[str], pieces: np.ndarray, count: int) -> Iterator[tuple[str | None, int | None]]:
-    """Each line with its number of pieces; None for what one of them has no more."""
-    for number, line in enumerate(chain(lines, repeat(None))):
-        if line is None and number >= count:
-            return
-        yield line, int(pieces[number]) if number < count else None
-        if line is None or number >= count:
-            return
