@@ -8,7 +8,12 @@ import torch
 from fairseq.tasks.fairseq_task import StatefulContainer
 
 from visual_grounding import InputError
-from visual_grounding.data.word_memory import WordMemory, restored_checkpoint, task_state_of
+from visual_grounding.data.word_memory import (
+    WordMemory,
+    check_restored_choices,
+    restored_checkpoint,
+    task_state_of,
+)
 from visual_grounding.text.words import digest_of_symbols
 
 STATE = {"dictionaries": {"source": digest_of_symbols("abc")}}
@@ -60,3 +65,17 @@ def test_what_the_task_knows_itself_stays_and_all_else_is_the_checkpoints():
     made.merge_state_dict({**STATE, "other": 3})
     made.merge_state_dict({"dictionaries": {"labels": "1"}})
     assert made.state_dict == {**STATE, "other": 3}
+
+
+@pytest.mark.parametrize("known_by", ["cfg", "args"])
+def test_other_heads_than_the_restored_checkpoints_are_refused(tmp_path, known_by):
+    learned = Namespace(encoder_attention_heads=2, activation_fn="gelu", encoder_layers=3)
+    path = tmp_path / "first.pt"
+    torch.save({"model": {}, **({"cfg": {"model": learned}} if known_by == "cfg" else {"args": learned})}, path)
+    cfg = Namespace(restore_file=str(path), checkpoint_suffix="")
+    check_restored_choices(cfg, Namespace(encoder_attention_heads=2, decoder_attention_heads=8, encoder_layers=4))
+    check_restored_choices(Namespace(), Namespace(encoder_attention_heads=4))  # a task that restores nothing
+    for name, other, own in (("encoder_attention_heads", 4, 2), ("activation_fn", "relu", "gelu")):
+        said = rf"--{name.replace('_', '-')} should be {own}, as .*first\.pt was trained with, but is {other}: its weig"
+        with pytest.raises(InputError, match=said):
+            check_restored_choices(cfg, Namespace(**{name: other}))

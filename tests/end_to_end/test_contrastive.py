@@ -3,8 +3,10 @@
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 
+import pytest
 from conftest import run_command
 
 from visual_grounding.cli.main import main
@@ -45,6 +47,44 @@ def test_a_trained_model_prefers_the_translations_that_its_images_show(
     ours = json.loads((tmp_path / "verdict/scores.json").read_text(encoding="utf-8"))["systems"]["hypothesis"]
     assert ours["right"] >= 11
     assert ours["verdicts"] == by_hand(tmp_path)
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_a_model_without_photos_is_right_on_half_of_the_real_rows(
+    real_data: Path, user_dir: str, tmp_path: Path
+) -> None:
+    """Each sentence is there with both of its photos: what doesn't look prefers the same translation twice."""
+    rows = real_data / "downstream/commute/en-fr_dev"
+    for side in ("correct", "incorrect"):
+        shutil.copy(rows / "src.en", tmp_path / f"{side}.en")
+        shutil.copy(rows / f"{side}.fr", tmp_path / f"{side}.fr")
+    commands = [
+        ["fairseq-preprocess", "-s", "en", "-t", "fr", "--workers", 1, "--destdir", tmp_path / "bin", "--trainpref",
+         tmp_path / "correct", "--validpref", tmp_path / "correct", "--testpref",
+         f"{tmp_path / 'correct'},{tmp_path / 'incorrect'}"],
+        ["fairseq-train", tmp_path / "bin", "--user-dir", user_dir, "--task", "grounded_translation", "--cpu",
+         "--arch", "text_only_transformer", "--encoder-layers", 1, "--decoder-layers", 1, "--encoder-embed-dim", 16,
+         "--encoder-ffn-embed-dim", 32, "--encoder-attention-heads", 2, "--decoder-attention-heads", 2,
+         "--criterion", "label_smoothed_cross_entropy", "--optimizer", "adam", "--lr", 0.01, "--batch-size", 20,
+         "--max-epoch", 5, "--save-dir", tmp_path / "model", "--no-epoch-checkpoints", "--disable-validation"],
+    ]  # fmt: skip
+    for words in commands:
+        done = run_command(*words)
+        assert done.returncode == 0, done.stderr
+    for subset, side in (("test", "correct"), ("test1", "incorrect")):
+        done = run_command(
+            "fairseq-generate", tmp_path / "bin", "--gen-subset", subset, "--user-dir", user_dir, "--cpu", "--task",
+            "grounded_translation", "--path", tmp_path / "model/checkpoint_last.pt", "--score-reference",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        (tmp_path / f"{side}.out").write_text(done.stdout, encoding="utf-8")
+    files = ["--correct", tmp_path / "correct.out", "--incorrect", tmp_path / "incorrect.out"]
+    words = [*files, "--reference", rows / "correct.fr", "--out", tmp_path / "verdict"]
+    assert main(["evaluate", "contrastive", *map(str, words)]) == 0
+    ours = json.loads((tmp_path / "verdict/scores.json").read_text(encoding="utf-8"))["systems"]["hypothesis"]
+    assert (ours["right"], len(ours["verdicts"])) == (30, 60)
+    assert all(sum(ours["verdicts"][pair : pair + 2]) == 1 for pair in range(0, 60, 2))
 
 
 def by_hand(folder: Path) -> list[int]:

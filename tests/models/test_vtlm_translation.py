@@ -35,7 +35,15 @@ def checkpoint(folder: Path, vtlm=None, symbols: list[str] | None = None) -> Pat
     digest = digest_of_symbols(symbols or vtlm.encoder.dictionary.symbols)
     torch.save(
         {
-            "cfg": {"model": Namespace(arch=TINY, _name=TINY, encoder_attention_heads=2, activation_fn="gelu")},
+            "cfg": {
+                "model": Namespace(
+                    arch=TINY,
+                    _name=TINY,
+                    encoder_attention_heads=2,
+                    activation_fn="gelu",
+                    encoder_normalize_before=False,
+                )
+            },
             "model": vtlm.state_dict(),
             "task_state": {"dictionaries": {"stream": digest}, "image_features": None},
         },
@@ -186,6 +194,9 @@ def test_cross_attention_starts_at_random_where_that_is_asked_for(tmp_path, capl
     }
     assert differ and all(".encoder_attn." in name for name in differ)
     assert "started anew: 20 (decoder.layers.*.encoder_attn.k_proj.weight" in caplog.text
+    assert "all weights begin at random" not in caplog.text
+    build_translation(visual_random_cross_attention=True)
+    assert "all weights begin at random: --visual-random-cross-attention is for --visual-pretrained" in caplog.text
 
 
 def test_region_embedding_starts_anew_from_text_alone_and_says_so(tmp_path, caplog):
@@ -246,7 +257,13 @@ def test_start_refuses_other_sizes(tmp_path, flags, message):
 
 @pytest.mark.parametrize(
     ("name", "own", "learned"),
-    [("encoder_attention_heads", 4, 2), ("decoder_attention_heads", 4, 2), ("activation_fn", "relu", "gelu")],
+    [
+        ("encoder_attention_heads", 4, 2),
+        ("decoder_attention_heads", 4, 2),
+        ("activation_fn", "relu", "gelu"),
+        ("encoder_normalize_before", True, False),
+        ("decoder_normalize_before", True, False),
+    ],
 )
 def test_start_refuses_what_only_the_flags_of_pretraining_tell(tmp_path, name, own, learned):
     flag = f"--{name.replace('_', '-')}"

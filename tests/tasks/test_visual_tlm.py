@@ -270,3 +270,25 @@ def test_longer_sentences_than_the_model_has_positions_are_left_out_by_name(tiny
     words = [len(line.split()) for line in (tiny_pairs / "text/train.en").read_text().splitlines()]
     assert len(left_out) == 2 * sum(count + 2 > 6 for count in words) > 0
     assert len(kept) + len(left_out) == 2 * 48
+
+
+def test_other_heads_than_those_of_the_checkpoint_that_is_fine_tuned_are_refused(tiny_pairs, tmp_path):
+    def built(**flags):
+        args = Namespace(arch="vtlm_tiny", _name="vtlm_tiny", **{**SIZES, **flags})
+        ARCH_CONFIG_REGISTRY["vtlm_tiny"](args)
+        return args, make_task(tiny_pairs, finetune_from_model=str(tmp_path / "first.pt")).build_model(args)
+
+    args, model = built()
+    torch.save({"cfg": {"model": args}, "model": model.state_dict()}, tmp_path / "first.pt")
+    built()
+    heads = args.encoder_attention_heads
+    with pytest.raises(InputError, match=rf"--encoder-attention-heads should be {heads}, as .*first\.pt was trained"):
+        built(encoder_attention_heads=2 * heads)
+
+
+def test_flags_of_images_are_refused_without_them(tiny_pairs):
+    with pytest.raises(InputError, match="--visual-unmasked is about the regions of images: give --image-features"):
+        make_task(tiny_pairs, images=False, visual_unmasked=True)
+    make_task(tiny_pairs, visual_unmasked=True)
+    with pytest.raises(InputError, match="--image-tag-score chooses among the tags of images: give --image-tags, too"):
+        make_task(tiny_pairs, image_tag_score=0.5)

@@ -42,6 +42,8 @@ from .visual_batches import FoundImages, ImageChoice, TabledImages, VisualContex
 
 logger = logging.getLogger(__name__)
 
+_TAG_SCORE = 0.3
+
 
 @dataclass
 class VisualContextConfig(FairseqDataclass):
@@ -94,7 +96,7 @@ class ImageTablesConfig(VisualContextConfig):
         },
     )
     image_tag_score: float = field(
-        default=0.3, metadata={"help": "with --image-tags: name the regions whose score is at least this"}
+        default=_TAG_SCORE, metadata={"help": "with --image-tags: name the regions whose score is at least this"}
     )
 
 
@@ -151,9 +153,12 @@ class VisualContext:
             symbols: in the order of their numbers.
 
         Raises:
-            InputError: there are no images, or their regions have no labels or scores; or as `ImageTags`.
+            InputError: there are no images, or their regions have no labels or scores; a score without tags; or as
+                `ImageTags`.
         """
         if not self.cfg.image_tags:
+            if self.cfg.image_tag_score != _TAG_SCORE:
+                raise InputError("--image-tag-score chooses among the tags of images: give --image-tags, too.")
             if self.store is not None:
                 self._memory.remember_tags(None)
             return

@@ -15,10 +15,12 @@ from typing import Any
 import torch
 from fairseq.tasks.fairseq_task import StatefulContainer
 
+from ..errors import InputError
 from ..storage.checkpoints import dictionaries
 from ..text.words import check_same_words, digest_of_symbols
 
 DICTIONARIES = "dictionaries"
+_WITHOUT_SHAPE = ("encoder_attention_heads", "decoder_attention_heads", "visual_attention_heads", "activation_fn")
 
 
 class WordMemory(StatefulContainer):
@@ -111,5 +113,37 @@ def restored_checkpoint(cfg: Any) -> str | None:
 
 def task_state_of(path: str) -> dict[str, Any]:
     """The task's state in a checkpoint, without reading its weights; empty where it has none."""
+    return _beside_weights(path).get("task_state") or {}
+
+
+def check_restored_choices(cfg: Any, args: Any) -> None:
+    """Refuse a model with other heads, for instance, than the checkpoint that training goes on from or fine-tunes.
+
+    fairseq takes its weights, as they have the same shapes with any.
+
+    Args:
+        cfg: the task's; with the flags of fairseq's checkpoints, or without, where nothing is restored.
+        args: the model's flags, once it is built.
+
+    Raises:
+        InputError: a choice differs that shapes don't tell.
+    """
+    path = restored_checkpoint(cfg) if hasattr(cfg, "restore_file") else None
+    if path is None:
+        return
+    state = _beside_weights(path)
+    learned = (state.get("cfg") or {}).get("model") or state.get("args")
+    for name in _WITHOUT_SHAPE:
+        before, now = (getattr(each, name, None) for each in (learned, args))
+        if None not in (before, now) and str(before) != str(now):
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(
+                f"{flag} should be {before}, as {path} was trained with, but is {now}: its weights would fit, but mean "
+                f"something else. Give {flag} {before}, or another --save-dir to start afresh."
+            )
+
+
+def _beside_weights(path: str) -> dict[str, Any]:
     mapped = zipfile.is_zipfile(path)  # torch before 1.6 wrote files that can only be read whole
-    return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped).get("task_state") or {}
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    return state

@@ -90,9 +90,12 @@ class Pretrained:
         learned = getattr(self.args, learned_by, chosen)
         if chosen != learned:
             flag, other = (f"--{each.replace('_', '-')}" for each in (name, learned_by))
+            remedy = f"Give {flag} {learned}."
+            if isinstance(learned, bool):
+                remedy = f"Give {flag}." if learned else f"Leave {flag} out."
             raise InputError(
                 f"{flag} should be {learned}, as {self.path} was trained with {other} {learned}, but is {chosen}: its "
-                f"weights would fit, but mean something else. Give {flag} {learned}."
+                f"weights would fit, but mean something else. {remedy}"
             )
 
     def check_features(self, task: Any) -> None:

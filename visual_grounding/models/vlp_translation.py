@@ -24,7 +24,7 @@ from ..errors import InputError
 from ..modules.vision_language_bert import VisionLanguageBert
 from .bert_choices import gone_on_from, take_bert
 from .presets import Preset, register_presets
-from .pretrained_start import Pretrained, PretrainedStartConfig, pretrained_of, read_pretrained, start_from
+from .pretrained_start import Pretrained, PretrainedStartConfig, pretrained_of, start_from
 from .text_and_regions import TextAndRegionsEncoder
 from .text_and_regions_decoder import TextAndRegionsDecoder, TextAndRegionsModel
 from .vision_language_model import BERT_PRESETS, MODELS, VisionLanguageConfig, build_stream
@@ -164,10 +164,6 @@ class VLPTranslationModel(TextAndRegionsModel):
         args.encoder_embed_dim = args.decoder_embed_dim  # what the decoder attends to has its size
         base_architecture(args)
         cfg = VLPTranslationConfig.from_namespace(args)
-        if before is not None:  # the second stage has the decoder of the first
-            learned = read_pretrained(before, MODELS)
-            learned.check_choice("decoder_attention_heads", "decoder_attention_heads", cfg.decoder.attention_heads)
-            learned.check_choice("activation_fn", "activation_fn", str(cfg.activation_fn))
         cfg.decoder.input_dim, cfg.decoder.output_dim = int(cfg.decoder.input_dim), int(cfg.decoder.output_dim)
         encoder = VLPTranslationEncoder(
             task.source_dictionary, build_stream(args, task, read), cfg.decoder.embed_dim, freeze

@@ -182,6 +182,10 @@ class VTLMTranslationModel(TextAndRegionsModel):
         take_feature_size(args, task, twin=None)
         if getattr(task, "images", None) is not None:
             task.images.need_columns("boxes", why="for --arch vtlm_translation")
+        at_random = bool(getattr(args, "visual_random_cross_attention", False))
+        if at_random and not getattr(args, "visual_pretrained", None):
+            logger.warning("all weights begin at random: --visual-random-cross-attention is for --visual-pretrained")
+        args.visual_random_cross_attention = False  # like that, it isn't kept in checkpoints
         pretrained = pretrained_of(args, task, ("vtlm",))
         source, target = languages_of(task)
         if pretrained is not None:
@@ -207,7 +211,10 @@ class VTLMTranslationModel(TextAndRegionsModel):
             pretrained.check_choice(heads, heads, cfg.encoder.attention_heads)
             pretrained.check_choice("decoder_attention_heads", heads, cfg.decoder.attention_heads)
             pretrained.check_choice("activation_fn", "activation_fn", str(cfg.activation_fn))
-            start_from_stream(model, pretrained, bool(cfg.visual_random_cross_attention))
+            first = "encoder_normalize_before"
+            pretrained.check_choice(first, first, cfg.encoder.normalize_before)
+            pretrained.check_choice("decoder_normalize_before", first, cfg.decoder.normalize_before)
+            start_from_stream(model, pretrained, at_random)
         return model
 
 

@@ -19,6 +19,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from ..data.interactive_images import InteractiveImages, InteractiveImagesConfig, finder_words
 from ..data.visual_context import ImageTablesConfig, VisualContext
+from ..data.word_memory import check_restored_choices
 from ..errors import InputError
 from ..text.pieces import join_pieces
 
@@ -75,9 +76,10 @@ class GroundedTranslationTask(TranslationTask):
         """As fairseq's.
 
         Raises:
-            InputError: there are images, but the model takes text alone.
+            InputError: there are images, but the model takes text alone; or it has other heads than its checkpoint.
         """
         model = super().build_model(cfg, from_checkpoint)
+        check_restored_choices(self.cfg, cfg)
         self.images.check_model(model)
         self.built_model, self.looks_apart = type(model), getattr(model, "looks_apart", None)
         return model

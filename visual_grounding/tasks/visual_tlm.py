@@ -23,6 +23,7 @@ from ..data.sentence_pairs import PairedText, SentencePairs
 from ..data.visual_batches import VisualContextDataset
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
+from ..data.word_memory import check_restored_choices
 from ..errors import InputError
 from ..modules.masking import BERT_REPLACEMENT
 from ..text.pieces import join_pieces
@@ -60,7 +61,7 @@ class VisualTLMTask(FairseqTask):
 
     Raises:
         InputError: data, pairs of languages, dictionaries, or images that don't belong together; a store without boxes
-            or labels.
+            or labels; `--visual-unmasked` without images.
     """
 
     cfg: VisualTLMConfig
@@ -82,6 +83,8 @@ class VisualTLMTask(FairseqTask):
         self.images.check_tables()
         self.images.need_columns("boxes", "labels", why="for visual translation language modelling")
         self.image_store = self.images.store
+        if cfg.visual_unmasked and self.image_store is None:
+            raise InputError("--visual-unmasked is about the regions of images: give --image-features and --image-ids.")
         if self.image_store is not None:
             names = self.image_store.label_names
             self.images.remember_words("labels", os.path.join(str(cfg.image_features), "label_names.txt"), names)
@@ -118,6 +121,7 @@ class VisualTLMTask(FairseqTask):
             InputError: there are images, but the model takes text alone; or tags, which it doesn't read.
         """
         model = super().build_model(cfg, from_checkpoint)
+        check_restored_choices(self.cfg, cfg)
         self.images.check_model(model)
         return model
 
