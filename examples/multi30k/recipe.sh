@@ -31,6 +31,15 @@ import_regions() { # STORE SCORE: OUT/STORE, what the detector found with at lea
         --min-score "$2" --made-by "DEIMv2-Femto, COCO" --out "$OUT/$1"
 }
 
+grid_cells() { # OUT/cells, in place of a detector's regions: 4 x 4 of each photo, and what a classifier takes them for
+    local PYTHONPATH=examples${PYTHONPATH:+:$PYTHONPATH} # multi30k/mobilenet.py is a backbone from outside the package
+    export PYTHONPATH
+    run photos unpack
+    run cells visual-grounding extract --images "$OUT/photos" --backbone multi30k.mobilenet:mobilenet \
+        --weights "$DATA/flickr8k/weights/mobilenet_v1_0.25_224.safetensors" --region-source grid --grid 4 \
+        --image-size 128 --device "$DEVICE" --out "$OUT/cells"
+}
+
 pair() { # KEYS TEXT IDS: the photo of each row, OUT/ids/IDS; KEYS is one of OUT/raw
     run "pair-${3//\//-}" visual-grounding retrieve --method paired --image-features "$OUT/regions" \
         --keys "$OUT/raw/$1.keys" --text "$2" -n 1 --out "$OUT/ids/$3"

@@ -42,3 +42,7 @@ for kind in plain masked; do
 done
 pair captions/train "$OUT/english/captions/train.en" captions/train
 pair plain/valid "$OUT/english/plain/valid.en" captions/valid
+if [ -n "$FULL" ]; then
+    step "a grid in place of a detector: the cells of each photo, and what a classifier takes them for"
+    grid_cells
+fi

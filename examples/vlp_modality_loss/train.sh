@@ -3,8 +3,8 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 
-images() { printf '%s\n' --image-features "$OUT/regions" --image-ids "$OUT/ids/$1"; } # each row's own photo
-tags() { printf '%s\n' --image-tags "$BERT"; }                                          # and its labels as words
+images() { printf '%s\n' --image-features "$OUT/${STORE:-regions}" --image-ids "$OUT/ids/$1"; } # each row's own photo
+tags() { printf '%s\n' --image-tags "$BERT"; }                                                   # and its labels as words
 
 pretrain() { # SEED NAME DATA EPOCHS FLAGS…: OUT/seedS/pretrained/NAME
     local seed=$1 name=$2 data=$3 epochs=$4
@@ -45,13 +45,13 @@ two_stages() { # SEED KIND NAME FLAGS…: what the first stage starts from is in
 without=(--criterion label_smoothed_cross_entropy --label-smoothing 0.1)
 modality=(--criterion label_smoothed_cross_entropy_with_modality_loss --label-smoothing 0.1)
 
-steps_1_to_4() { # SEED: BERT, then captions with their photos, then the rows' own sources
-    local visual
+steps_1_to_4() { # SEED [PREFIX]: BERT, then captions with their photos, then the rows' own sources
+    local visual before=${2:-}
     mapfile -t visual < <(images captions; tags)
-    pretrain "$1" captions captions "$PRETRAIN_EPOCHS" --bert "$BERT" "${visual[@]}"
+    pretrain "$1" "${before}captions" captions "$PRETRAIN_EPOCHS" --bert "$BERT" "${visual[@]}"
     mapfile -t visual < <(images plain; tags)
-    pretrain "$1" sources sources "$CONTINUE_EPOCHS" "${visual[@]}" \
-        --finetune-from-model "$OUT/seed$1/pretrained/captions/checkpoint_best.pt"
+    pretrain "$1" "${before}sources" sources "$CONTINUE_EPOCHS" "${visual[@]}" \
+        --finetune-from-model "$OUT/seed$1/pretrained/${before}captions/checkpoint_best.pt"
 }
 ours() { # SEED KIND: the loss with a weight that is learned for each token, in the last layer, is the paper's best
     # Its ablations are of masked sources, where images count.
@@ -65,6 +65,11 @@ ours() { # SEED KIND: the loss with a weight that is learned for each token, in 
         translator "$1" "$2" end-to-end --arch vlp_translation "${decoder[@]}" "${without[@]}" \
             "${visual[@]}" "${start[@]}" "${end_to_end[@]}" --max-epoch $((STAGE1_EPOCHS + STAGE2_EPOCHS))
     fi
+}
+grid() { # SEED: cells of a grid with a classifier's labels, in place of a detector's regions
+    STORE=cells steps_1_to_4 "$1" grid-
+    local start=(--visual-pretrained "$OUT/seed$1/pretrained/grid-sources/checkpoint_best.pt")
+    STORE=cells two_stages "$1" masked grid "${modality[@]}"
 }
 bert_enc() { # SEED KIND: text alone
     local start=(--bert "$BERT")
@@ -87,6 +92,7 @@ for seed in $(seq "$SEEDS"); do
     step "seed $seed: steps 5 and 6, translation in two stages"
     for kind in masked plain; do later ours "$seed" $kind; done
     if [ -n "$FULL" ]; then
+        later grid "$seed"
         for kind in masked plain; do later transformers "$seed" $kind; done
     fi
     finish

@@ -71,11 +71,7 @@ pair plain/valid "$OUT/raw/plain/valid.en" three-way/valid
 
 if [ -n "$FULL" ]; then
     step "a grid in place of a detector: the cells of each photo, and what a classifier takes them for"
-    run photos unpack
-    export PYTHONPATH=examples${PYTHONPATH:+:$PYTHONPATH} # multi30k/mobilenet.py is a backbone from outside the package
-    run cells visual-grounding extract --images "$OUT/photos" --backbone multi30k.mobilenet:mobilenet \
-        --weights "$DATA/flickr8k/weights/mobilenet_v1_0.25_224.safetensors" --region-source grid --grid 4 \
-        --image-size 128 --device "$DEVICE" --out "$OUT/cells"
+    grid_cells
     step "all regions of the detector, however unsure it is"
     import_regions all-regions 0
 fi

@@ -69,7 +69,7 @@ def test_what_the_task_knows_itself_stays_and_all_else_is_the_checkpoints():
 
 @pytest.mark.parametrize("known_by", ["cfg", "args"])
 def test_other_heads_than_the_restored_checkpoints_are_refused(tmp_path, known_by):
-    learned = Namespace(encoder_attention_heads=2, activation_fn="gelu", encoder_layers=3)
+    learned = Namespace(encoder_attention_heads=2, activation_fn="gelu", encoder_layers=3, no_scale_embedding=True)
     path = tmp_path / "first.pt"
     torch.save({"model": {}, **({"cfg": {"model": learned}} if known_by == "cfg" else {"args": learned})}, path)
     cfg = Namespace(restore_file=str(path), checkpoint_suffix="")
@@ -79,3 +79,5 @@ def test_other_heads_than_the_restored_checkpoints_are_refused(tmp_path, known_b
         said = rf"--{name.replace('_', '-')} should be {own}, as .*first\.pt was trained with, but is {other}: its weig"
         with pytest.raises(InputError, match=said):
             check_restored_choices(cfg, Namespace(**{name: other}))
+    with pytest.raises(InputError, match="should be True.* but is False: .* Give --no-scale-embedding, or choose"):
+        check_restored_choices(cfg, Namespace(no_scale_embedding=False))

@@ -154,6 +154,7 @@ def test_fewer_regions_are_filled_with_absent_ones_when_the_most_is_said(tmp_pat
     store = store_of(tmp_path / "f", tmp_path / "out", regions=4)
     _, mask = store.gather(np.arange(3))
     assert mask.tolist() == [[False, False, True, True], [False, True, True, True], [True] * 4]
+    assert "|regions:4|" in store.signature  # so that a model that learned from 4 refuses another number
     refused(r"a\.npy has 2 regions, but .*b\.npy has 1\. Where images differ, say the most", tmp_path / "f")
     refused(
         r"images should have 1 regions at most, as was said, but row 0 \(a\) has 2, and no sc",

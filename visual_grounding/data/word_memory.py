@@ -20,7 +20,11 @@ from ..storage.checkpoints import dictionaries
 from ..text.words import check_same_words, digest_of_symbols
 
 DICTIONARIES = "dictionaries"
-_WITHOUT_SHAPE = ("encoder_attention_heads", "decoder_attention_heads", "visual_attention_heads", "activation_fn")
+_WITHOUT_SHAPE = (
+    "encoder_attention_heads", "decoder_attention_heads", "visual_attention_heads", "activation_fn",
+    "encoder_normalize_before", "decoder_normalize_before", "no_decoder_final_norm", "no_scale_embedding",
+    "no_token_positional_embeddings",
+)  # fmt: skip
 
 
 class WordMemory(StatefulContainer):
@@ -137,9 +141,12 @@ def check_restored_choices(cfg: Any, args: Any) -> None:
         before, now = (getattr(each, name, None) for each in (learned, args))
         if None not in (before, now) and str(before) != str(now):
             flag = f"--{name.replace('_', '-')}"
+            remedy = f"Give {flag} {before}"
+            if isinstance(before, bool):
+                remedy = f"Give {flag}" if before else f"Leave {flag} out"
             raise InputError(
                 f"{flag} should be {before}, as {path} was trained with, but is {now}: its weights would fit, but mean "
-                f"something else. Give {flag} {before}, or another --save-dir to start afresh."
+                f"something else. {remedy}, or choose another --save-dir to start afresh."
             )
 
 

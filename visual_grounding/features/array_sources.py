@@ -65,6 +65,7 @@ class CollectionArray:
         self.keys: Sequence[str] = keys
         _, self._found, self.size = regions_first(array[:1], channels_first).shape
         self.regions = self._found if regions is None else min(regions, self._found)
+        self.asked_regions = regions
         self.columns = tuple(name for name in COLUMNS if name in beside)
         self.plan: dict[str, Any] = {"arrays": sample_digest(path), **_reading(array_name, channels_first)}
         for name, file in beside.items():

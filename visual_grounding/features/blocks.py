@@ -34,6 +34,7 @@ class ArraySource(Protocol):
     Attributes:
         keys: one per image.
         regions: R, the most that an image shall have.
+        asked_regions: the same as it was asked for; None where it wasn't, for all.
         size: F.
         columns: names of the columns that a block has.
         box_format: of boxes, unless it is said otherwise.
@@ -44,6 +45,7 @@ class ArraySource(Protocol):
 
     keys: Sequence[str]
     regions: int
+    asked_regions: int | None
     size: int
     columns: tuple[str, ...]
     box_format: str

@@ -93,6 +93,8 @@ def import_features(
     named = columns.signed()
     if min_score is not None:
         named["min_score"] = f"{min_score:g}"
+    if source.asked_regions is not None:  # a model that learned from 16 regions would take 4 of them
+        named["regions"] = str(source.asked_regions)
     return writer.publish(signature("import", images=len(source.keys), normalise=normalise, **made, **named))
 
 

@@ -52,6 +52,7 @@ class Records(ABC):
         found, self.size = first.features.shape
         self._fixed = regions is None
         self.regions = found if regions is None else regions
+        self.asked_regions = regions
         if self.regions < 1:
             raise InputError(f"{self._first} has no region. Say the most that an image has.", "regions")
         self.plan: dict[str, Any] = {
