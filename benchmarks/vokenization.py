@@ -183,7 +183,9 @@ def compare(args: argparse.Namespace, encoder: Path, folder: Path, text: Path, l
     if on_gpu:
         share = arithmetic_of(retriever, tokens, inside.seconds) / peak_arithmetic(args.device)
         print(f"the encoder's arithmetic: {share:.1%} of the card's in bfloat16")
-        verdicts.append(verdict("the card's arithmetic left idle by the encoder", 1 - share, 1 - ARITHMETIC_GOAL))
+        if args.encoder == "base":
+            left = 1 - share
+            verdicts.append(verdict("the card's arithmetic left idle by the encoder", left, 1 - ARITHMETIC_GOAL))
     return exit_status(verdicts)
 
 

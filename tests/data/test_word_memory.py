@@ -79,5 +79,5 @@ def test_other_heads_than_the_restored_checkpoints_are_refused(tmp_path, known_b
         said = rf"--{name.replace('_', '-')} should be {own}, as .*first\.pt was trained with, but is {other}: its weig"
         with pytest.raises(InputError, match=said):
             check_restored_choices(cfg, Namespace(**{name: other}))
-    with pytest.raises(InputError, match="should be True.* but is False: .* Give --no-scale-embedding, or choose"):
+    with pytest.raises(InputError, match=r"should be True.* but is False: .* Give --no-scale-embedding, or choose"):
         check_restored_choices(cfg, Namespace(no_scale_embedding=False))

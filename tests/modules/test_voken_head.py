@@ -76,3 +76,7 @@ def test_it_begins_small_and_without_biases():
     made = VokenHead(64, 500, "deep")
     assert made.output.weight.std().item() == pytest.approx(0.02, rel=0.05)
     assert not made.output.bias.any() and not made.transform[0].bias.any()
+
+
+def test_norm_of_the_deep_head_has_the_epsilon_that_is_given():
+    assert VokenHead(4, 3, "deep", epsilon=0.5).transform[2].eps == 0.5

@@ -101,3 +101,13 @@ def test_other_captions_are_another_plan(cutter):
     )
     assert first.plan == same.plan and first.signed == same.signed  # what isn't of a candidate decides nothing
     assert first.plan != other.plan and first.signed != other.signed
+
+
+def test_term_frequency_draws_anew_for_each_seed_and_shard(cutter):
+    text = cutter.cut(["a dog runs"] * 200)
+    found = [
+        tuple(term_frequency(cutter, [("x.jpg", "a"), ("y.jpg", "dog")], temperature=1.0, seed=seed)
+              .label_pieces(text, shard).vokens)
+        for seed, shard in ((1, 0), (1, 0), (2, 0), (1, 1))
+    ]  # fmt: skip
+    assert found[0] == found[1] and len(set(found)) == 3

@@ -72,3 +72,9 @@ def test_vokens_that_cannot_be_compared_are_refused(tmp_path, tokenizer):
         commonest_vokens(none, one)
     with pytest.raises(InputError, match=r"none should have vokens to tell, but none of its 2 pieces has one"):
         commonest_vokens(one, none)
+
+
+def test_of_equally_common_vokens_the_least_number_is_taken(tmp_path, tokenizer):
+    train = Vokens(write_vokens(tmp_path / "train", ["a a dog dog"], tokenizer, 4, [[3, 1, 2, 0]]))
+    valid = Vokens(write_vokens(tmp_path / "valid", ["a dog run"], tokenizer, 4, [[1, 0, 0]]))
+    assert commonest_vokens(train, valid) == (pytest.approx(2 / 3), 1, 3)

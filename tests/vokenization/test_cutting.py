@@ -97,3 +97,23 @@ def test_windows_of_an_impossible_size_are_refused(folders, window, message):
 def test_equal_parts_are_as_few_and_as_equal_as_can_be():
     assert equal_parts(0, 126, 126) == [(0, 126)]
     assert equal_parts(5, 132, 126) == [(5, 64), (69, 63)]
+
+
+@pytest.mark.parametrize("family", ["wordpiece", "bytes"])
+def test_a_sentence_ends_where_no_space_follows(folders, family):
+    cutter = Cutter(str(folders[family]))
+    text = cutter.cut(["A dog runs?Birds sit"])
+    assert text.counts["sentences"] == 2
+    assert text.sizes[0] == len(cutter.bridge.numbers_of(["A dog runs?"])[0])
+
+
+def test_language_decides_what_an_abbreviation_is(folders):
+    counts = [Cutter(str(folders["wordpiece"]), each).cut(["Am 3. Mai war es."]).counts for each in ("en", "de")]
+    assert [count["sentences"] for count in counts] == [2, 1]
+
+
+def test_the_longest_window_is_taken(folders):
+    longest = Cutter(str(folders["wordpiece"])).bridge.max_pieces
+    assert Cutter(str(folders["wordpiece"]), window=longest).window == longest
+    with pytest.raises(InputError, match=f"at most the {longest} pieces"):
+        Cutter(str(folders["wordpiece"]), window=longest + 1)

@@ -13,7 +13,9 @@ from small_tokenizers import make_tokenizer
 
 from visual_grounding.errors import InputError
 from visual_grounding.storage import growing, shards
+from visual_grounding.storage.growing import GrowingArtefact
 from visual_grounding.storage.lines import sha256_of_lines
+from visual_grounding.storage.ranks import Rank
 from visual_grounding.vokenization import stream, text_shards
 from visual_grounding.vokenization.candidates import Candidates
 from visual_grounding.vokenization.check import check_vokens
@@ -38,6 +40,14 @@ class Remainders(Vokenizer):
 
     def label_pieces(self, text, shard):
         return Labels((text.numbers % len(self.candidates.keys)).astype(np.int32), text.numbers / 100)
+
+
+class Others(Remainders):
+    """The same with other images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.candidates = Candidates(np.arange(7), [f"other{number}.jpg" for number in range(7)])
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +143,46 @@ def test_vokenize_by_two_ranks_is_the_same(tmp_path, cutter, text, monkeypatch):
     assert content_of(tmp_path / "two") == expected
 
 
+def test_ranks_that_read_different_texts_are_refused(tmp_path, cutter, text, monkeypatch):
+    other = write(tmp_path / "other", [line.upper() if number == 3 else line for number, line in enumerate(LINES)])
+    monkeypatch.setattr(stream, "this_rank", lambda: Rank(0, 1, ""))
+    marked = GrowingArtefact.add
+
+    def add(artefact, number, arrays, texts, notes):  # the second part is another rank's, which read another text
+        cut = next(shard for shard in TextReader([other], 2).shards() if shard.number == 1)
+        marked(artefact, number, arrays, texts, {**notes, "sha256": cut.sha256} if number == 1 else notes)
+
+    monkeypatch.setattr(GrowingArtefact, "add", add)
+    with pytest.raises(
+        InputError, match=r"all ranks should read the same text, but 1 of 4 parts .* the first is part 2"
+    ):
+        vokenize(Remainders(), cutter, [text], tmp_path / "out", shard_lines=2)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda given: given | {"cutter": Cutter(given["cutter"].tokenizer, window=5)}, "max_pieces was 126, now 5"),
+        (lambda given: given | {"cutter": Cutter(given["cutter"].tokenizer, "de")}, "language was 'en', now 'de'"),
+        (lambda given: given | {"vokenizer": Others()}, "other images"),
+        (lambda given: given | {"keep_scores": True}, "scores was False, now True"),
+    ],
+)
+def test_interrupted_vokens_go_on_by_the_same_choices_alone(tmp_path, cutter, text, change, message):
+    interrupt(tmp_path, cutter, text)
+    given = {"vokenizer": Remainders(), "cutter": cutter, "keep_scores": False}
+    with pytest.raises(InputError, match=message):
+        vokenize(text=[text], out=tmp_path / "out", shard_lines=2, **change(given))
+
+
+def test_interrupted_vokens_go_on_with_the_same_tokenizer_alone(tmp_path, cutter, text):
+    interrupt(tmp_path, cutter, text)
+    other = Cutter(str(make_tokenizer(tmp_path / "tokenizer", "bytes")), window=cutter.window)
+    with pytest.raises(InputError, match="other tokenizer"):
+        vokenize(Remainders(), other, [text], tmp_path / "out", shard_lines=2)
+
+
 def test_vokenize_says_when_it_is_done_already(tmp_path, cutter, text, capsys):
     vokenize(Remainders(), cutter, [text], tmp_path / "out")
     before = content_of(tmp_path / "out")
@@ -164,7 +214,7 @@ def interrupt(tmp_path, cutter, text):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["other", *LINES[1:]], "begun with another text: from line 1 on it differs"),
+        (["other", *LINES[1:]], "begun with another text: somewhere from line 1 on it differs"),
         ([*LINES[:3], "other", *LINES[4:]], "from line 3 on it differs"),
         (LINES[:2], "begun with a longer text: it has 2 parts, this one only 1"),
     ],
@@ -263,6 +313,13 @@ def test_a_blank_text_has_no_vokens(tmp_path, cutter):
     assert (found.lines, found.tokens, found.offsets.tolist()) == (2, 0, [0, 0, 0])
 
 
+def test_check_notices_another_text_of_the_same_pieces(tmp_path, cutter, text):
+    vokenize(Remainders(), cutter, [text], tmp_path / "out")
+    spaced = write(tmp_path / "spaced", [f" {line}" if line else line for line in LINES])
+    with pytest.raises(InputError, match=r"was made of another text: its sha256 .* although its pieces are the same"):
+        check_vokens(tmp_path / "out", [spaced])
+
+
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
@@ -292,6 +349,19 @@ def test_dry_run_tells_time_and_size(tmp_path, cutter, text):
     size = sum((whole.folder / name).stat().st_size for name in ("vokens.npy", "offsets.npy", "tokens.txt", "dict.txt"))
     assert abs(found.size - size - (whole.folder / "keys.txt").stat().st_size) < 300
     assert "7 lines" in found.describe() and "Nothing was written" in found.describe()
+
+
+def test_dry_run_counts_scores_and_shares_the_time_among_ranks_with_a_gpu(tmp_path, cutter, text, monkeypatch):
+    def told(scores: bool, **plan: object):
+        ticks = iter([10.0, 12.0])
+        vokenizer = Remainders()
+        vokenizer.plan |= plan
+        return estimate(vokenizer, cutter, [text], tmp_path / "out", scores, 2, clock=lambda: next(ticks))
+
+    assert told(True).size - told(False).size == 2 * told(False).pieces
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", "1")
+    assert told(False, device="cuda").seconds == 0.5 and told(False, device="cpu").seconds == 2.0
 
 
 def test_dry_run_knows_what_is_done(tmp_path, cutter, text):

@@ -1,5 +1,6 @@
 """A piece's voken is the image nearest to it in its sentence, whatever batches it was read in."""
 
+import shutil
 from itertools import pairwise
 
 import numpy as np
@@ -7,12 +8,14 @@ import pytest
 import torch
 from conftest import write_store
 from small_matcher import make_bert, make_token_matcher
+from small_tokenizers import make_tokenizer
 from torch.nn import functional
 
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.index import Index, build_index
 from visual_grounding.text.sentences import sentence_starts
+from visual_grounding.vokenization import vokenizer as module
 from visual_grounding.vokenization.candidates import Candidates, choose_candidates
 from visual_grounding.vokenization.cutting import Cutter
 from visual_grounding.vokenization.vokenizer import SentenceVokenizer, TokenVokenizer
@@ -185,3 +188,62 @@ def test_vectors_that_are_no_numbers_are_refused(world, monkeypatch):
     half = TokenVokenizer(retriever, index, all_candidates(index), precision="bfloat16")
     with pytest.raises(InputError, match=r"NaN or infinity in bfloat16\. Take float32"):
         half.label_pieces(cutter.cut(LINES), 0)
+
+
+def test_the_first_window_of_a_long_sentence_decides(world):
+    retriever, index, cutter = world
+    line = LINES[3]  # of three windows
+    text = cutter.cut([line])
+    assert text.counts == {"empty": 0, "sentences": 1, "windowed": 1, "unknown": 0} and len(text.sizes) == 3
+    labels = SentenceVokenizer(retriever, index, all_candidates(index)).label_pieces(text, 0)
+    words = line.split()
+    first = retriever.encode_tokens(retriever.tokenizer.encode([" ".join(words[: text.sizes[0]])])[0])[0].numpy()
+    last = retriever.encode_tokens(retriever.tokenizer.encode([" ".join(words[-text.sizes[-1] :])])[0])[0].numpy()
+    best = [(index.embeddings[all_candidates(index).rows] @ vector).max() for vector in (first, last)]
+    assert abs(best[0] - best[1]) > 1e-3 and np.allclose(labels.scores, best[0], atol=1e-5)
+
+
+def test_vokens_are_the_same_however_many_are_searched_at_a_time(world, monkeypatch):
+    retriever, index, cutter = world
+    text = cutter.cut(LINES)
+    vokenizer = TokenVokenizer(retriever, index, all_candidates(index), batch_tokens=12)
+    expected = vokenizer.label_pieces(text, 0)
+    monkeypatch.setattr(module, "_SEARCHED", 9)
+    found = vokenizer.label_pieces(text, 0)
+    assert found.vokens.tolist() == expected.vokens.tolist() and np.allclose(found.scores, expected.scores, atol=1e-6)
+
+
+def test_embeddings_that_are_no_numbers_are_refused(world, tmp_path):
+    retriever, index, _ = world
+    shutil.copytree(index.folder, tmp_path / "index")
+    embeddings = np.load(tmp_path / "index/embeddings.npy")
+    embeddings[5, 0] = np.nan
+    np.save(tmp_path / "index/embeddings.npy", embeddings)
+    with pytest.raises(InputError, match=r"embeddings\.npy should hold unit vectors, but has NaN or infinity"):
+        TokenVokenizer(retriever, Index(tmp_path / "index"), all_candidates(index))
+
+
+def test_a_tokenizer_without_opening_piece_nor_padding_is_read(tmp_path):
+    """Where it has no such piece, padding is still a number that the encoder knows."""
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    bert = make_bert(tmp_path / "matcher-bert", WORDS)
+    make_tokenizer(tmp_path / "gpt2", "gpt2")
+    for path in bert.glob("*token*"):
+        path.unlink()
+    for path in (tmp_path / "gpt2").iterdir():
+        shutil.copy(path, bert / path.name)
+    size = len(AutoTokenizer.from_pretrained(bert))
+    config = BertConfig.from_pretrained(bert)
+    BertModel(BertConfig(**{**config.to_dict(), "vocab_size": size})).save_pretrained(bert)
+    retriever = make_token_matcher(tmp_path / "matcher", image_features=None)
+    store = write_store(tmp_path / "store", np.random.default_rng(0).normal(size=(9, 1, 6)))
+    build_index(retriever, FeatureStore(store), tmp_path / "index")
+    index = Index(tmp_path / "index")
+    cutter = Cutter(str(retriever.folder / "text_encoder"), window=10)
+    assert min(cutter.bridge.tokenizer_ids) == -1
+    text = cutter.cut(["A dog runs.", "Two birds sit on the roof", "a"])
+    alone, together = (
+        TokenVokenizer(retriever, index, all_candidates(index), size).label_pieces(text, 0) for size in (1, 1000)
+    )
+    assert alone.vokens.tolist() == together.vokens.tolist() and np.isfinite(together.scores).all()

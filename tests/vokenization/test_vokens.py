@@ -9,6 +9,7 @@ from small_vokens import write_vokens
 
 from visual_grounding.errors import InputError
 from visual_grounding.storage.lines import sha256_of_lines
+from visual_grounding.vokenization import vokens as module
 from visual_grounding.vokenization.vokens import Vokens
 
 LINES = ["A dog runs.", "", "Two birds  sit"]
@@ -90,3 +91,11 @@ def test_vokens_of_an_unknown_label_are_refused(tmp_path):
     made = write_vokens(tmp_path / "v", LINES, make_tokenizer(tmp_path / "t", "wordpiece"), label="word")
     with pytest.raises(InputError, match="should have vokens of token or sentence, but says 'word'"):
         Vokens(made)
+
+
+def test_offsets_that_fall_where_two_parts_meet_are_refused(folder, monkeypatch):
+    offsets = np.load(folder / "offsets.npy")
+    np.save(folder / "offsets.npy", np.array([0, offsets[1], 0, offsets[3]]))
+    monkeypatch.setattr(module, "_LOOKED_AT", 1)
+    with pytest.raises(InputError, match="but they fall in between"):
+        Vokens(folder)

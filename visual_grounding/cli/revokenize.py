@@ -56,5 +56,5 @@ def run(args: argparse.Namespace) -> None:
     counts, pieces = made.counts, made.tokens
     print(f"{share(counts['unmatched'], pieces, 'pieces')} overlap none, as white space does, and have no voken.")
     for warning in warn_of(counts["ignored"], pieces, "overlap one that has no voken, and have none.", "pieces"):
-        print(warning)
+        print(f"warning: {warning}", file=sys.stderr)
     print(f"Training data of them:\n  {made.binarise}")

@@ -176,7 +176,20 @@ def _open(args: argparse.Namespace) -> tuple[Any, Any, int]:
         return RandomVokenizer(candidates, seed), cutter, args.workers or 0
     captions = read_captions(args.captions)
     temperature = TEMPERATURE if args.temperature is None else args.temperature
-    return TermFrequencyVokenizer(candidates, captions, cutter.bridge, temperature, seed), cutter, args.workers or 0
+    vokenizer = TermFrequencyVokenizer(candidates, captions, cutter.bridge, temperature, seed)
+    _warn_of_undescribed(len(candidates.keys) - vokenizer.described, len(candidates.keys))
+    return vokenizer, cutter, args.workers or 0
+
+
+def _warn_of_undescribed(count: int, candidates: int) -> None:
+    import sys
+
+    from ..shares import warn_of
+    from ..storage.ranks import this_rank
+
+    if this_rank().leads:
+        for warning in warn_of(count, candidates, "have no captions: pieces get them by chance alone.", "candidates"):
+            print(f"warning: {warning}", file=sys.stderr)
 
 
 def _open_matcher(args: argparse.Namespace, chosen: tuple[Any, ...]) -> tuple[Any, Any, int]:

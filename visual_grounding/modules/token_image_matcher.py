@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..errors import InputError
+from ..errors import InputError, check_at_least_one
 from .sentence_encoders import masked_mean
 
 # Fields of the configuration below that are choices of training, each under the name of its flag.
@@ -127,12 +127,15 @@ class TokenImageMatcher(nn.Module):
         returns: tokens (B, T, D), or sentences (B, D) with `sentence_level`, and images (B, D), float32
 
     Raises:
-        InputError: the encoder has fewer layers than are read.
+        InputError: the encoder has fewer layers than are read; a size below 1, or a dropout outside of 0..1.
     """
 
     def __init__(self, config: TokenImageMatcherConfig, encoder: Any) -> None:
         super().__init__()
         check_layers(config.layers, encoder.config)
+        check_at_least_one(joint_size=config.joint_size, matcher_hidden_size=config.hidden_size)
+        if not 0 <= config.dropout < 1:
+            raise InputError(f"matcher dropout should be at least 0 and less than 1, but is {config.dropout}.")
         sizes = (config.hidden_size, config.joint_size, config.dropout)
         self.config = config
         self.text = MatchingMLP(config.layers * encoder.config.hidden_size, *sizes)

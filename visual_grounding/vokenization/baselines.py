@@ -54,6 +54,9 @@ class TermFrequencyVokenizer(Vokenizer):
 
     Raises:
         InputError: γ isn't positive or makes a weight infinite, or no candidate has a text.
+
+    Attributes:
+        described: how many candidates have a text.
     """
 
     method = "term-frequency"

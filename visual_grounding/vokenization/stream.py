@@ -71,11 +71,11 @@ def vokenize(
         for _ in reader.shards():
             pass
         return of_this_text(Vokens(out), reader)
-    count = 0
+    digests: list[str] = []
     with progress_bar(None, 0, "lines", shown=this_rank().leads) as bar, ThreadPoolExecutor(1) as writer:
         written: Future[None] | None = None  # of the shard before; it goes to disk while the next one is labelled
         for shard, cut in _cut_ahead(reader, cutter, artefact, workers):
-            count = shard.number + 1
+            digests.append(shard.sha256)
             if cut is not None:
                 labels = vokenizer.label_pieces(cut, shard.number)
                 if written is not None:
@@ -84,14 +84,15 @@ def vokenize(
             bar.update(len(shard.lines))
         if written is not None:
             written.result()
-    artefact.end(count)
+    artefact.end(len(digests))
     refuse_no_text(reader)
+    _check_shards_of_ranks(artefact, digests, text)
     _publish(artefact, vokenizer, cutter.bridge, reader, keep_scores)
     return Vokens(out)
 
 
 def refuse_no_text(reader: TextReader) -> None:
-    """Refuse a text without a letter.
+    """Refuse a text without a letter or space.
 
     Raises:
         InputError: it is one.
@@ -189,9 +190,21 @@ def _check_same_text(artefact: GrowingArtefact, shard: Shard, line: int) -> None
     noted = artefact.done_with(shard.number)
     if noted is not None and noted.get("sha256") != shard.sha256:
         raise InputError(
-            f"{artefact.partial} was begun with another text: from line {line} on it differs. Give the same text "
-            "again, choose another folder, or delete that one.",
+            f"{artefact.partial} was begun with another text: somewhere from line {line} on it differs. Give the same "
+            "text again, choose another folder, or delete that one.",
             "out",
+        )
+
+
+def _check_shards_of_ranks(artefact: GrowingArtefact, digests: Sequence[str], text: Sequence[Path]) -> None:
+    """Compare what every rank labelled with the text that this one read; waits for the others."""
+    other = [number for number, note in enumerate(artefact.notes(sha256=str)) if note["sha256"] != digests[number]]
+    if other:
+        raise InputError(
+            f"all ranks should read the same text, but {len(other)} of {len(digests)} parts are of another one than "
+            f"{', '.join(map(str, text))}, the first is part {other[0] + 1}. Give each the same file, and delete "
+            f"{artefact.partial}.",
+            "text",
         )
 
 

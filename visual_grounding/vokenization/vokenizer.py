@@ -22,6 +22,7 @@ from ..retrieval.nearest import NearestImage
 from ..retrieval.retriever_folder import TEXT_ENCODER
 from ..retrieval.token_matcher import TokenMatcherRetriever
 from ..text.tokenizer_bridge import TokenizerBridge
+from ..text.words import PAD
 from .candidates import Candidates
 from .cutting import CutText
 
@@ -111,7 +112,9 @@ class _Matching(Vokenizer):
         self._images = NearestImage(torch.from_numpy(images).to(device), device)
         self._dtype = PRECISIONS[precision]
         bridge = TokenizerBridge(str(retriever.folder / TEXT_ENCODER))
-        self._ids = torch.from_numpy(bridge.tokenizer_ids)
+        ids = bridge.tokenizer_ids.copy()
+        ids[PAD] = max(ids[PAD], 0)  # nobody looks at padding, but an embedding is looked up for it
+        self._ids = torch.from_numpy(ids)
         self._around = bridge.opening, bridge.closing
         self.plan = {
             "retriever_sha256": retriever.sha256,
@@ -144,7 +147,7 @@ class _Matching(Vokenizer):
             place = np.arange(width)[None]  # (1, T)
             inside = place - len(opening)
             pieces = text.numbers[np.minimum(text.starts[chosen][:, None] + inside.clip(0), len(text) - 1)]  # (b, T)
-            tokens = np.where((inside >= 0) & (inside < sizes), pieces, 0)
+            tokens = np.where((inside >= 0) & (inside < sizes), pieces, PAD)
             for at, number in enumerate(opening):
                 tokens[:, at] = number
             for after, number in enumerate(closing):
