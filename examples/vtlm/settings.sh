@@ -6,6 +6,7 @@ MASK='<mask>'                      # the symbol that pre-training masks with sta
 
 case $SIZE in
 small)
+    SMOOTHING=0.1 # the paper has none; its models see a hundred times as many pairs
     TEXT_EPOCHS=${TEXT_EPOCHS:-10} MERGES=${MERGES:-4000} PRETRAIN_EPOCHS=${PRETRAIN_EPOCHS:-10} EPOCHS=${EPOCHS:-20} SYNTHETIC_EPOCHS=${SYNTHETIC_EPOCHS:-6}
     translator=(--encoder-layers 3 --decoder-layers 3 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256
         --encoder-attention-heads 4 --decoder-attention-heads 4 --dropout 0.3 --lr 0.003 --warmup-updates 500 --max-tokens 2048)
@@ -23,6 +24,7 @@ small)
     scratch=(--lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 400 --max-tokens 1024 --dropout 0.3)
     ;;
 paper)
+    SMOOTHING=0
     sizes=() people_decay=()
     narrow=(--encoder-embed-dim 256 --decoder-embed-dim 256 --encoder-ffn-embed-dim 1024 --decoder-ffn-embed-dim 1024)
     pretraining=(--lr 0.0001 --lr-scheduler fixed --batch-size 64 --dropout 0.1 --clip-norm 5)

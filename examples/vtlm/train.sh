@@ -23,7 +23,7 @@ translator() { # SEED DATA KIND NAME FLAGS…: trained on DATA to translate KIND
     if [[ $name == *mmt* ]]; then mapfile -t visual < <(images "$data" "${STORE:-}"); fi
     run "seed$seed/train-$kind-$name" fairseq-train "$OUT/bin/$data" --user-dir visual_grounding \
         --task grounded_translation --arch vtlm_translation "${sizes[@]}" --criterion label_smoothed_cross_entropy \
-        --label-smoothing 0.1 --optimizer adam --no-epoch-checkpoints \
+        --label-smoothing "$SMOOTHING" --optimizer adam --no-epoch-checkpoints \
         --save-dir "$OUT/seed$seed/translators/$kind/$name" --seed "$seed" "${device[@]}" --log-format simple \
         "$@" "${visual[@]}"
 }

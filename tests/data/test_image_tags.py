@@ -1,5 +1,6 @@
 """Labels of regions as words: which, in which order, in which words, in every batch of a task."""
 
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -202,3 +203,16 @@ def test_checkpoint_that_learned_with_other_tags_warns_once(store, tmp_path, cap
     for message in found:
         assert said.split(" .* ")[0] in message and said.split(" .* ")[-1] in message
     assert images._memory._state["image_tags"] == (None if "image_tags" in given else images.tags.choice)
+
+
+def test_a_model_that_reads_features_alone_says_what_it_does_without(store, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    model = SimpleNamespace(forward=lambda src_tokens, visual: None, reads_image_tags=True)
+    context(tmp_path).check_model(model)
+    assert "does without" not in caplog.text  # labels are its tags
+    context(tmp_path, image_tags=None).check_model(model)
+    assert "SimpleNamespace does without the labels of the regions in" in caplog.text
+    caplog.clear()
+    model.reads_columns = ("labels",)
+    context(tmp_path, image_tags=None).check_model(model)
+    assert "does without" not in caplog.text

@@ -192,6 +192,18 @@ class VisualContext:
                 "--image-tags is for a model that reads tags, such as --arch vlp_translation, but "
                 f"{type(model).__name__} doesn't: leave it out."
             )
+        read = {*getattr(model, "reads_columns", ()), *(("labels",) if self.tags is not None else ())}
+        unread = [name for name in ("boxes", "labels", "attributes") if name not in read and name in self._columns()]
+        if unread:
+            logger.info(
+                "%s does without the %s of the regions in %s",
+                type(model).__name__,
+                " and ".join(unread),
+                self.store.folder,
+            )
+
+    def _columns(self) -> tuple[str, ...]:
+        return self.store.columns if isinstance(self.store, FeatureStore) else ()
 
     def need_columns(self, *names: str, why: str) -> None:
         """Refuse a store that lacks what a task can't do without. A run without images needs nothing.

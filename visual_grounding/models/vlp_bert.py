@@ -36,6 +36,7 @@ class VLPBertModel(StrictLoading, BaseFairseqModel):
 
     Attributes:
         reads_image_tags: it takes `--image-tags`.
+        reads_columns: what it reads of regions beside features and tags.
 
     Shapes:
         src_tokens: (B, T);  visual: the batch's `net_input["visual"]`
@@ -44,6 +45,7 @@ class VLPBertModel(StrictLoading, BaseFairseqModel):
     """
 
     reads_image_tags = True
+    reads_columns = ("boxes",)
 
     def __init__(self, stream: VisionLanguageBert) -> None:
         super().__init__()

@@ -122,10 +122,12 @@ class VLPTranslationModel(TextAndRegionsModel):
 
     Attributes:
         reads_image_tags: it takes `--image-tags`.
+        reads_columns: what it reads of regions beside features and tags.
         needs_columns: what its images need beside features; nothing for a model of text alone.
     """
 
     reads_image_tags = True
+    reads_columns = ("boxes",)
 
     @property
     def needs_columns(self) -> tuple[str, ...]:

@@ -40,6 +40,9 @@ class VTLMModel(StrictLoading, BaseFairseqModel):
     The word head has the weight of the input embedding, and a bias. Without images (TLM) there are no weights for
     regions; with them, a batch without images is read as text alone.
 
+    Attributes:
+        reads_columns: what it reads of regions beside features.
+
     Shapes:
         tokens, positions, languages: (B, L)
         visual: as docs/architecture.md, with boxes, and masked (B, N, R) where regions are masked
@@ -47,6 +50,8 @@ class VTLMModel(StrictLoading, BaseFairseqModel):
         returns: logits of the words (P, V) and of the labels (Q, labels), in row-major order; None for the latter
             without regions
     """
+
+    reads_columns = ("boxes", "labels")
 
     def __init__(self, encoder: VisualStream, labels: int) -> None:
         super().__init__()

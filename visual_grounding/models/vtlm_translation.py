@@ -164,7 +164,13 @@ class VTLMTranslationDecoder(TextAndRegionsDecoder):
 
 @register_model("vtlm_translation")
 class VTLMTranslationModel(TextAndRegionsModel):
-    """Translate a sentence, beside the regions of its images where there are some."""
+    """Translate a sentence, beside the regions of its images where there are some.
+
+    Attributes:
+        reads_columns: what it reads of regions beside features.
+    """
+
+    reads_columns = ("boxes",)
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
