@@ -28,6 +28,17 @@ def test_quickstart_shows_grounding(tmp_path):
     page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     assert page.count("data:image/jpeg;base64,") >= 12 and "src='http" not in page
     assert (tmp_path / "out/report.png").read_bytes().startswith(b"\x89PNG")
+    done = subprocess.run(
+        ["bash", str(REPOSITORY / "examples/quickstart/contrastive.sh")],
+        env={**os.environ, "OUT": str(tmp_path / "out")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    systems = json.loads((tmp_path / "out/contrastive/text-only/scores.json").read_text(encoding="utf-8"))["systems"]
+    right = {name: sum(found["verdicts"]) for name, found in systems.items()}
+    assert len(systems["twin"]["verdicts"]) == 336 and right["hypothesis"] >= 0.95 * 336, right
+    assert right["twin"] == 168, right  # what doesn't look prefers the same translation of both
 
 
 @pytest.mark.slow

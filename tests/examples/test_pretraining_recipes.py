@@ -85,5 +85,7 @@ def test_recipe_runs_from_raw_files_to_scores_on_a_slice(recipe, real_data, tmp_
     claims = json.dumps(json.loads((tmp_path / "claims/runs.json").read_text()))
     model, twin = RECIPES[recipe]["masked"]
     assert f"masked.valid.{model}.against.{twin}" in claims and "plain.valid" not in claims
+    if recipe == "vlp_modality_loss":
+        assert (tmp_path / "figure3.png").read_bytes().startswith(b"\x89PNG")
     for kind, (_, twin) in RECIPES[recipe].items():
         assert twin in (tmp_path / f"page/{kind}/report.html").read_text(encoding="utf-8")

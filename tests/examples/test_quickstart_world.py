@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "quick
 import drawing
 import language
 import world
+from other_sense import other_senses
 
 AMBIGUOUS_NAMES = {pair[0].english for pair in language.AMBIGUOUS}
 
@@ -186,3 +187,13 @@ def test_files_line_up_and_keys_name_the_pictures(small_world, tmp_path):
             german = lines[f"text/{name}.de"][int(number) - 1].split()
             assert noun in lines[f"text/{name}.en"][int(number) - 1].split()
             assert right in german and other not in german
+
+
+def test_the_other_sense_of_a_sentence_is_its_wrong_translation(splits):
+    rows = splits["paired"]
+    english, german = [row.english for row in rows], [row.german for row in rows]
+    others = other_senses(english, german)
+    meant = dict(zip(zip(english, german), others))
+    assert all(other != own and meant[source, other] == own for source, own, other in zip(english, german, others))
+    with pytest.raises(SystemExit, match="there once with either sense, but 'a' isn't"):
+        other_senses(["a"], ["b"])
