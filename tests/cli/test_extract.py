@@ -148,6 +148,11 @@ def test_extract_with_an_onnx_detector_writes_what_it_finds(
     assert np.load(tmp_path / "store/labels.npy").tolist() == [[1, 0, 2]] * 3
     store = FeatureStore(tmp_path / "store")
     assert store.label_names == ["cat", "dog", "bird"] and store.plan["batch_size"] == 8
+    flags[flags.index("map_fine,map_mean")] = "map_mean,map_fine"
+    assert extract("--images", images, *flags, "--out", tmp_path / "swapped") == 0
+    first, second = (np.array(FeatureStore(tmp_path / name).features) for name in ("store", "swapped"))
+    np.testing.assert_array_equal(np.concatenate([second[..., 3:], second[..., :3]], axis=-1), first)
+    assert not np.array_equal(first, second)
 
 
 def test_extract_with_a_grid_labels_its_cells(images: Path, tmp_path: Path) -> None:

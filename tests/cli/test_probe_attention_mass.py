@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from PIL import Image
 from small_watched import watched
 
 from visual_grounding.cli.main import main
+from visual_grounding.cli.probe_attention_mass import _drawing
 from visual_grounding.probes.attention_mass import shares_of
 from visual_grounding.probes.trained import load_split, load_trained
 
@@ -49,6 +51,10 @@ def test_numbers_plot_and_photo_of_one_run(world: Path, capsys: pytest.CaptureFi
     assert all(layer["low"] < layer["value"] < layer["high"] for layer in congruent["layers"])
     evens = [regions / (words + regions) for words, regions in shares.visible]
     assert congruent["even"] == pytest.approx(np.average(evens, weights=[each.shape[1] for each in shares.on_regions]))
+    swapped = shares_of(trained, load_split(trained, "test", "shuffled"), "test", 24)
+    others = np.concatenate(swapped.on_regions, axis=1).mean(axis=1)
+    assert [layer["value"] for layer in shuffled["layers"]] == pytest.approx(others.tolist(), abs=1e-5)
+    assert np.abs(others - values).max() > 1e-3  # other photos, other shares
     (pair,) = report["comparisons"]
     deltas = [one - two["value"] for one, two in zip(values, shuffled["layers"])]
     assert [layer["delta"] for layer in pair["layers"]] == pytest.approx(deltas, abs=1e-5)
@@ -90,3 +96,22 @@ def test_a_model_that_attends_to_text_alone_is_refused(
     assert (
         "its architecture is visual_aware_transformer, whose decoder attends to text alone" in capsys.readouterr().err
     )
+
+
+def test_boxes_are_drawn_with_the_mean_of_all_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    from visual_grounding.analysis import attention_pictures
+
+    drawn: list[np.ndarray] = []
+    monkeypatch.setattr(
+        attention_pictures, "draw_tokens", lambda path, image, boxes, weights, *_: drawn.append(weights)
+    )
+    # Two layers, one token, two images of one box: of the first image 0.5 * 0.2 and 0.1 * 1.0.
+    looked = SimpleNamespace(
+        on_regions=np.array([[0.5], [0.1]]),
+        on_boxes=np.array([[[[0.2], [0.8]]], [[[1.0], [0.0]]]]),
+        keys=["a.jpg", "b.jpg"],
+        boxes=np.zeros((2, 1, 4)),
+        tokens=["dog"],
+    )
+    _drawing(looked, (0, Image.new("RGB", (4, 4))))(Path("out.png"))
+    np.testing.assert_allclose(drawn[0], [[(0.5 * 0.2 + 0.1 * 1.0) / 2]])

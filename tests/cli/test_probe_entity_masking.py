@@ -168,3 +168,18 @@ def test_a_probe_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]
     assert re.search("the probe should be .*entity-masking.* but is .entity-msking.", capsys.readouterr().err)
     assert main(["probe"]) == 2
     assert "but is not given" in capsys.readouterr().err
+
+
+def test_translations_are_generated_as_the_flags_say(animals: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    from visual_grounding.probes import entity_masking
+
+    asked: list[dict[str, object]] = []
+    translate = entity_masking.translate
+
+    def watched(*given: Any, **generation: object) -> Any:
+        asked.append(generation)
+        return translate(*given, **generation)
+
+    monkeypatch.setattr(entity_masking, "translate", watched)
+    assert probe(animals, tmp_path / "out", lenpen=0.25, max_len_a=1.5) == 0
+    assert asked and all(each == {"beam": 2, "lenpen": 0.25, "max_len_a": 1.5, "max_len_b": 12} for each in asked)

@@ -307,3 +307,9 @@ def test_features_of_another_size_are_refused(world):
     batch["net_input"]["visual"]["features"] = torch.ones(8, 1, 2, 5)
     with pytest.raises(InputError, match="trained on image features of size 6, but these have 5"):
         model(**batch["net_input"])
+
+
+def test_projection_begins_with_a_spread_that_keeps_sizes(world):
+    projection = build(translation_task(world), {**TINY}).encoder.projection
+    limit = (6 / (projection.in_features + projection.out_features)) ** 0.5  # Glorot and Bengio 2010
+    assert 0.8 * limit < projection.weight.abs().max() <= limit and not projection.bias.any()

@@ -292,3 +292,35 @@ def test_flags_of_images_are_refused_without_them(tiny_pairs):
     make_task(tiny_pairs, visual_unmasked=True)
     with pytest.raises(InputError, match="--image-tag-score chooses among the tags of images: give --image-tags, too"):
         make_task(tiny_pairs, image_tag_score=0.5)
+
+
+def test_words_that_replace_others_are_never_special_symbols(tiny_pairs):
+    dataset = (task := make_task(tiny_pairs, mask_prob=1.0)) and (task.load_dataset("train"), task.dataset("train"))[1]
+    found = torch.cat([whole_batch(task, "train", epoch)["net_input"]["tokens"].flatten() for epoch in range(1, 9)])
+    dictionary = task.dictionary
+    assert len(dataset) and dictionary.unk() not in found and dictionary.bos() not in found
+
+
+def test_training_pairs_come_in_another_order_each_epoch_and_others_in_theirs(tiny_pairs):
+    task = make_task(tiny_pairs)
+    for split, shuffled in (("train", True), ("valid", False)):
+        task.load_dataset(split)
+        dataset = task.dataset(split)
+        np.random.seed(1)
+        first = dataset.ordered_indices()
+        np.random.seed(2)
+        second = dataset.ordered_indices()
+        assert sorted(first) == sorted(second) and (list(first) != list(second)) == shuffled, split
+
+
+def test_each_epoch_reads_its_own_folder_of_several(tiny_pairs, tmp_path):
+    shutil.copytree(tiny_pairs / "bin", tmp_path / "bin")
+    for path in (tiny_pairs / "bin").glob("valid.*"):
+        shutil.copy(path, tmp_path / "bin" / path.name.replace("valid", "train"))
+    data = f"{tiny_pairs / 'bin'}:{tmp_path / 'bin'}"
+    task = make_task(tiny_pairs, images=False, data=data)
+    sizes = []
+    for epoch in (1, 2, 3):
+        task.load_dataset("train", epoch)
+        sizes.append(len(task.dataset("train")))
+    assert sizes == [96, 24, 96]

@@ -144,7 +144,6 @@ def stream_sizes(args: Namespace, size: int, ffn: int, layers: int, heads: int) 
             ("layers", layers),
         ):
             setattr(args, f"{side}_{name}", getattr(args, f"{side}_{name}", value))
-        setattr(args, f"{side}_learned_pos", True)
     choices: dict[str, Any] = {
         "activation_fn": "gelu",
         "dropout": 0.1,

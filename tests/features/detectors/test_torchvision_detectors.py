@@ -283,3 +283,11 @@ def test_hooks_keep_no_maps_after_a_batch(trained: Path) -> None:
     found: Any = load_detector(SMALL, CPU, SELECTION, str(trained), label_names=NAMES)
     found.rows(pictures())
     assert isinstance(found.network, module.DetectorWithMaps) and found.network._maps == {}
+
+
+@pytest.mark.parametrize("size", [64, 640])
+def test_the_longest_side_grows_with_the_shortest(size):
+    """The library cuts a panorama at 640 pixels for 320: with twice the size it may be twice as long."""
+    found: Any = load_detector(SMALL, CPU, SELECTION, "none", size)
+    transform = found._transform
+    assert (transform.min_size, transform.max_size) == ((size,), 2 * size)
