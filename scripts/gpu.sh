@@ -29,7 +29,8 @@ nearest image	60	python benchmarks/nearest_image.py
 training step	150	python benchmarks/training_step.py
 modality loss	90	python benchmarks/modality_loss.py --steps 20
 pre-training step	60	python benchmarks/pretraining_step.py --steps 20
-extraction	210	python benchmarks/extraction.py
+understanding step	60	python benchmarks/understanding_step.py --steps 20 --size 768 --layers 12
+extraction	150	python benchmarks/extraction.py
 detection	60	python benchmarks/detection.py
 index and retrieve	180	python benchmarks/retrieval_slope.py --device cuda --images 200000 --sentences 20000
 quickstart	480	DEVICE=cuda OUT="$logs/quickstart" bash examples/quickstart/run.sh

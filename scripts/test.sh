@@ -21,5 +21,5 @@ if [ "$stage" != slow ]; then
     timeout 720 pytest -n 2 -m "not slow" --durations=8
 fi
 if [ "$stage" != fast ]; then
-    timeout 2400 pytest -m slow --durations=8 # one after another: each uses both cores
+    timeout 2400 pytest -n 2 --dist loadfile -m slow --durations=8 # a file's tests share what they train
 fi

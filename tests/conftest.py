@@ -23,6 +23,14 @@ def shared_data() -> Path:
     return Path(os.environ.get("VISUAL_GROUNDING_DATA", REPOSITORY.parent / "shared" / "data"))
 
 
+@pytest.fixture(autouse=True)
+def no_best_checkpoint() -> None:
+    """fairseq compares a training with the best one of its whole process, and saves no best checkpoint of a worse."""
+    utils = sys.modules.get("fairseq.checkpoint_utils")
+    if utils is not None:
+        vars(utils.save_checkpoint).pop("best", None)
+
+
 @pytest.fixture
 def real_data() -> Path:
     """The folder of real data; skips where it isn't."""

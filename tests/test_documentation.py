@@ -17,8 +17,8 @@ PARSERS = {
     "fairseq-validate": options.get_validation_parser,
     "fairseq-preprocess": options.get_preprocessing_parser,
 }
-PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("examples/*/*.md")])
-SCRIPTS = sorted(REPOSITORY.glob("examples/*/*.sh"))
+PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("examples/*/**/*.md")])
+SCRIPTS = sorted(REPOSITORY.glob("examples/*/**/*.sh"))
 
 
 def commands(path: Path) -> list[str]:
@@ -38,7 +38,7 @@ def words(command: str) -> list[str]:
     """Shell words with variables made harmless: arrays, `$@` and optional flags vanish, others become 1."""
     command = re.sub(r'"\$\(visual-grounding user-dir\)"|\$VISUAL_GROUNDING', "visual_grounding", command)
     command = re.sub(r"\"?\$\{[^}]*\[@\][^}]*\}\"?|\"?\$@\"?|\$\{[^}]*:\+[^}]*\}", "", command)
-    return shlex.split(re.sub(r"\$\{[^}]*\}|\$\w+", "1", command))
+    return shlex.split(re.sub(r"\$\(\(.*?\)\)|\$\{[^}]*\}|\$\w+", "1", command))
 
 
 def parse(command: str) -> None:

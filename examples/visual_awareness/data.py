@@ -1,13 +1,15 @@
-"""Raw files of Flickr8k and Multi30k -> captions, sentences (plain, and with masked nouns), features, overlap counts.
+"""Raw files of Flickr8k and Multi30k -> captions, sentences (plain, noisy, masked nouns), features, overlap counts.
 
     python data.py --data ../shared/data --language de --out out
 
 Writes OUT/captions/<split>.tsv, OUT/arrays/*.npy with keys beside, OUT/plain/<split>.{en,de,keys},
-OUT/masked/<split>.{en,de,keys} and OUT/overlap.json. Line i of a .keys file is the photo of sentence i, empty for none.
+OUT/masked/<split>.{en,de,keys}, OUT/noisy/{valid,test}.{en,de,keys} (rows with a photo, words of their sources missing)
+and OUT/overlap.json. Line i of a .keys file is the photo of sentence i, empty for none.
 """
 
 import argparse
 import json
+import random
 import re
 import sys
 from pathlib import Path
@@ -33,6 +35,7 @@ PLAIN = {
     "test.2017": ["multi30k/test_2017_flickr"],
     "test.coco": ["multi30k/test_2017_mscoco"],
 }
+MISSING, NOISE_SEED = 0.2, 1  # of the words of noisy sources
 
 
 def normalise(sentence: str) -> str:
@@ -114,8 +117,19 @@ def write_photos(flickr: Path, out: Path, limit: int | None) -> tuple[set[str], 
     return collection, [row["caption"] for row in captions if row["image"] in collection]
 
 
+def lose_words(sentence: str, chance: random.Random) -> str:
+    """A sentence without about every fifth of its words; one word always stays.
+
+    >>> lose_words("a dog runs through the grass .", random.Random(4))
+    'a runs grass .'
+    """
+    words = sentence.split()
+    kept = [word for word in words if chance.random() >= MISSING]
+    return " ".join(kept or words[:1])
+
+
 def write_sentences(data: Path, out: Path, language: str, limit: int | None) -> dict[str, list[Row]]:
-    """Plain and masked sentences of each split; returns the plain ones."""
+    """Plain, noisy and masked sentences of each split; returns the plain ones."""
     flickr = data / "flickr8k"
     nouns = {}
     for split in ("train", "val"):
@@ -129,6 +143,10 @@ def write_sentences(data: Path, out: Path, language: str, limit: int | None) -> 
             else:
                 rows = [row._replace(source=mask_nouns(row.source, *nouns[row.split][row.line], MASK)) for row in rows]
             write_rows(out / kind / split, rows, language)
+    for split, name in (("valid", "photos"), ("test", "test.photos")):
+        chance = random.Random(NOISE_SEED)
+        rows = [row._replace(source=lose_words(row.source, chance)) for row in plain[name]]
+        write_rows(out / "noisy" / split, rows, language)
     return plain
 
 

@@ -14,7 +14,7 @@ translate() { # KIND SUBSET NAME MODEL [images]: writes OUT/translations/KIND.SU
     shift 4
     local out=$OUT/translations/$kind.$subset.$name.txt
     run "translate-$kind-$subset-$name" fairseq-generate "$OUT/bin/$kind" --user-dir visual_grounding \
-        --task grounded_translation --path "$OUT/translators/$kind/$translator/checkpoint_best.pt" \
+        --task grounded_translation --path "$OUT/translators/${kind/noisy/plain}/$translator/checkpoint_best.pt" \
         --gen-subset "$subset" "${generation[@]}" --post-process subword_nmt "${device[@]}" "$@"
     cp "$OUT/logs/translate-$kind-$subset-$name.log" "$out.tmp"
     mv "$out.tmp" "$out" # whole, once it has its name
@@ -28,6 +28,8 @@ score() { # KIND SUBSET TEXT HYPOTHESIS TWIN: BLEU and a paired bootstrap
 
 retrieved=(--image-features "$OUT/features/pooled.collection" --image-ids "$OUT/ids/plain")
 paired=(--image-features "$OUT/features/pooled.all" --image-ids "$OUT/ids/plain-paired")
+noisy_retrieved=(--image-features "$OUT/features/pooled.collection" --image-ids "$OUT/ids/noisy")
+noisy_paired=(--image-features "$OUT/features/pooled.all" --image-ids "$OUT/ids/noisy-paired")
 masked_paired=(--image-features "$OUT/features/grid.all" --image-ids "$OUT/ids/masked")
 masked_retrieved=(--image-features "$OUT/features/grid.collection" --image-ids "$OUT/ids/masked-retrieved")
 mkdir -p "$OUT/translations"
@@ -50,6 +52,16 @@ own_photos() { # on rows with a photo: that photo, that of another row
     done
 }
 
+noisy_sources() { # translators of whole sources meet some with words missing
+    local subset
+    for subset in valid test; do
+        translate noisy "$subset" text-only text-only
+        translate noisy "$subset" retrieved visual-aware "${noisy_retrieved[@]}"
+        translate noisy "$subset" shuffled visual-aware "${noisy_retrieved[@]}" --image-order shuffled
+        translate noisy "$subset" paired visual-aware "${noisy_paired[@]}"
+    done
+}
+
 masked_sources() {
     local subset
     for subset in valid test; do
@@ -65,6 +77,7 @@ with_photos() {
     masked_sources
     whole_sources valid1 test
     own_photos
+    noisy_sources
 }
 
 step "translate"
@@ -73,11 +86,14 @@ later with_photos
 finish
 
 score_whole_sources() {
-    local split
+    local split twin
     for split in valid1:photos test:test.photos test1:test.2016 test2:test.2017 test3:test.coco; do
         score plain "${split%:*}" "${split#*:}" retrieved text-only
         score plain "${split%:*}" "${split#*:}" retrieved shuffled
         score plain "${split%:*}" "${split#*:}" blank text-only
+    done
+    for split in all short rare; do
+        for twin in text-only shuffled; do score groups $split $split retrieved $twin; done
     done
 }
 
@@ -88,10 +104,15 @@ score_photos() {
         score plain "${split%:*}" "${split#*:}" paired shuffled-pairs
     done
     for split in valid test; do
+        for images in text-only shuffled; do score noisy $split $split retrieved $images; done
+        score noisy $split $split paired text-only
         for images in paired blank retrieved; do score masked $split $split $images text-only; done
         score masked $split $split paired shuffled
     done
 }
+
+step "groups of rows: short sources, rare words"
+run groups python $here/groups.py --run "$OUT" --language "$TARGET_LANG"
 
 step "score"
 later score_whole_sources

@@ -38,7 +38,7 @@ step "byte pair encoding, learned on the training sentences of both languages, a
 mkdir -p "$OUT/bpe"
 cat "$OUT/plain/train.en" "$OUT/plain/train.$TARGET_LANG" >"$OUT/bpe/training"
 run learn-bpe subword-nmt learn-bpe -s "$MERGES" -i "$OUT/bpe/training" -o "$OUT/bpe/codes"
-for kind in plain masked; do
+for kind in plain masked noisy; do
     mkdir -p "$OUT/bpe/$kind"
     for file in "$OUT/$kind"/*.en "$OUT/$kind"/*."$TARGET_LANG"; do
         subword-nmt apply-bpe -c "$OUT/bpe/codes" --glossaries '\[MASK\]' -i "$file" -o "$OUT/bpe/$kind/${file##*/}" \
@@ -53,3 +53,6 @@ run preprocess-plain fairseq-preprocess --source-lang en --target-lang "$TARGET_
 run preprocess-masked fairseq-preprocess --source-lang en --target-lang "$TARGET_LANG" --joined-dictionary \
     --trainpref "$bpe/masked/train" --validpref "$bpe/masked/valid" --testpref "$bpe/masked/test" \
     --destdir "$OUT/bin/masked"
+run preprocess-noisy fairseq-preprocess --source-lang en --target-lang "$TARGET_LANG" --joined-dictionary \
+    --srcdict "$OUT/bin/plain/dict.en.txt" --validpref "$bpe/noisy/valid" --testpref "$bpe/noisy/test" \
+    --destdir "$OUT/bin/noisy"

@@ -23,6 +23,11 @@ TEXTS = {
     "plain.test1": "test_2016_flickr, 757 of its 1,000 rows",
     "plain.test2": "test_2017_flickr (1,000)",
     "plain.test3": "test_2017_mscoco (461)",
+    "groups.all": "all of these five, development rows among them",
+    "groups.short": "those of at most 8 words",
+    "groups.rare": "those with a word that is rare in training",
+    "noisy.valid": "words missing: development rows (1,109)",
+    "noisy.test": "words missing: test rows (467)",
     "masked.valid": "masked nouns: development rows (1,109)",
     "masked.test": "masked nouns: test rows (467)",
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything: install, prepare, train, evaluate. 31 minutes a seed on two idle CPU cores; choices are in settings.sh.
+# Everything: install, prepare, train, evaluate. About half an hour a seed on two CPU cores; choices are in settings.sh.
 set -euo pipefail
 folder=$(dirname "${BASH_SOURCE[0]}")
 started=$SECONDS

@@ -2,19 +2,7 @@
 # Trains the retrievers, finds 8 images for every row of Multi30k, and trains text-only and visual-aware translators.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
-
-train_retriever() {
-    local name=$1
-    shift
-    run "retriever-$name" fairseq-train "$OUT/captions/data" --user-dir visual_grounding --task image_text_matching \
-        --image-features "$OUT/features/$retriever_features.all" --arch visual_semantic_embedding \
-        --criterion hardest_negative_triplet --triplet-direction both --optimizer adam --clip-norm 2 \
-        --best-checkpoint-metric recall_sum --maximize-best-checkpoint-metric --no-epoch-checkpoints \
-        --no-last-checkpoints --save-dir "$OUT/retriever-training/$name" --seed "$SEED" "${device[@]}" \
-        "${retriever_model[@]}" "${retriever_optimiser[@]}" --log-format simple "$@"
-    run "export-$name" visual-grounding export --checkpoint "$OUT/retriever-training/$name/checkpoint_best.pt" \
-        --data "$OUT/captions/data" --out "$OUT/retriever/$name"
-}
+source examples/visual_awareness/retriever.sh
 
 retrieve() {
     local out=$1
@@ -59,7 +47,10 @@ retrievers_and_images() {
         retrieve "plain/${split%:*}" --text "$OUT/plain/$name.en" -n 8
     done
     retrieve plain/valid --text "$OUT/plain/valid.en" -n 8
-    for split in valid test; do retrieve "masked-retrieved/$split" --text "$OUT/masked/$split.en" -n 1; done
+    for split in valid test; do
+        retrieve "noisy/$split" --text "$OUT/noisy/$split.en" -n 8
+        retrieve "masked-retrieved/$split" --text "$OUT/masked/$split.en" -n 1
+    done
 }
 
 masked_translators() {
@@ -70,6 +61,7 @@ masked_translators() {
 }
 
 for split in train valid test; do pair "masked/$split" "$OUT/masked/$split"; done
+for split in valid test; do pair "noisy-paired/$split" "$OUT/noisy/$split"; done
 pair plain-paired/valid1 "$OUT/plain/photos"
 pair plain-paired/test "$OUT/plain/test.photos"
 

@@ -241,7 +241,7 @@ def test_without_flags_there_is_nothing_to_find_with(world):
         ({**DENSE, "images_per_sentence": -1}, "--images-per-sentence should be at least 1, but is -1"),
         ({**KEYWORD, "images_per_sentence": 9}, "is 9, but --image-finder finds 3 images a sentence.* -n 9'"),
         ({"image_finder": "paired --image-features {0}/store"}, "find images for text, but paired reads image_keys"),
-        ({"image_finder": "nearest --captions c"}, "method should be one of dense, keyword, paired.*is 'nearest'"),
+        ({"image_finder": "nearest --captions c"}, "one of dense, keyword, object, paired, scene.*is 'nearest'"),
         ({"image_finder": "keyword -n 3"}, "finder 'keyword': the following arguments are required: --captions, --im"),
     ],
 )  # fmt: skip

@@ -99,7 +99,9 @@ def test_nan_features_are_refused_and_the_image_is_named(tmp_path):
         dataset.collater([dataset[0]])
 
 
-@pytest.mark.parametrize(("workers", "start"), [(0, None), (1, "fork"), (2, "spawn")])
+@pytest.mark.parametrize(
+    ("workers", "start"), [(0, None), (1, "fork"), pytest.param(2, "spawn", marks=pytest.mark.slow)]
+)
 def test_finder_is_asked_in_the_workers_with_the_text_of_the_epoch(store, workers, start, monkeypatch):
     """`--num-workers` and several epochs as fairseq's trainer runs them: an iterator for each epoch from the task."""
     if start:

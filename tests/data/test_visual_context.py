@@ -13,6 +13,7 @@ from masked_text import LetterFinder, line_of, text_dataset
 from PIL import Image
 
 from visual_grounding import InputError
+from visual_grounding.data.image_order import derangement
 from visual_grounding.data.visual_batches import VisualContextDataset
 from visual_grounding.data.visual_context import ImageTablesConfig, VisualContext
 from visual_grounding.features.backbones import Preprocessing
@@ -234,8 +235,10 @@ def test_images_that_are_found_obey_the_flags(store, tmp_path):
     assert rows() == [[5, 13]]
     assert rows(images_per_sentence=1) == [[5]]
     assert rows(image_order="blank") == [[-1]]
-    with pytest.raises(InputError, match=r"--image-order shuffled .* Give --image-order congruent or blank"):
-        rows(image_order="shuffled")
+    other = int(derangement(np.arange(len(text_dataset())), 1)[5])  # what is found for that item's text
+    assert other != 5 and rows(image_order="shuffled") == [[other, other + 8]]
+    with pytest.raises(InputError, match=r"--images-per-sentence should be 0 \(all\) or more, but is -1"):
+        rows(images_per_sentence=-1)
     with pytest.raises(InputError, match=r"--images-per-sentence is 3, but the finder finds 2"):
         rows(images_per_sentence=3)
 

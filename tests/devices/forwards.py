@@ -30,6 +30,9 @@ from transformers import (
 )
 
 from visual_grounding.analysis import heat_map
+from visual_grounding.criterions.grounded_masked_lm import GroundedMaskedLMCriterion
+from visual_grounding.criterions.grounded_sentence_prediction import GroundedSentencePredictionCriterion
+from visual_grounding.criterions.grounded_tagging import GroundedTaggingCriterion
 from visual_grounding.criterions.hardest_negative_triplet import HardestNegativeTripletCriterion
 from visual_grounding.criterions.label_smoothed_cross_entropy_with_modality_loss import (
     LabelSmoothedCrossEntropyWithModalityLossCriterion,
@@ -38,6 +41,7 @@ from visual_grounding.criterions.masked_lm_with_paired_image import MaskedLMWith
 from visual_grounding.criterions.token_image_hinge import TokenImageHingeCriterion
 from visual_grounding.criterions.visual_tlm import VisualTLMCriterion
 from visual_grounding.criterions.voken_classification import VokenClassificationCriterion
+from visual_grounding.data.labelled_examples import PREDICTIONS
 from visual_grounding.features.backbones import Preprocessing
 from visual_grounding.features.backbones.dual_encoder_towers import FAMILIES as TOWER_FAMILIES
 from visual_grounding.features.backbones.dual_encoder_towers import _Embedding as TowerEmbedding
@@ -53,17 +57,22 @@ from visual_grounding.features.detectors.region_pooling import pool_boxes
 from visual_grounding.features.detectors.selection import Selection, cut_to_picture
 from visual_grounding.features.image_network import ImageNetwork
 from visual_grounding.features.scattering import ScatteringNetwork
+from visual_grounding.models.grounded_albert import GroundedAlbertModel
+from visual_grounding.models.prediction import PredictionModel
 from visual_grounding.models.text_and_regions_decoder import TextAndRegionsDecoder
 from visual_grounding.models.token_image_matching import TokenImageMatchingModel
+from visual_grounding.models.visual_aware_bert import VisualAwareBert, VisualAwareBertModel
 from visual_grounding.models.visual_semantic_embedding import VisualSemanticEmbeddingModel
 from visual_grounding.models.vlp_bert import VLPBertModel
 from visual_grounding.models.vlp_translation import VLPTranslationConfig, VLPTranslationEncoder, VLPTranslationModel
 from visual_grounding.modules import linear_cross_entropy as chunked_loss
 from visual_grounding.modules.encoder_input import EncoderInput
 from visual_grounding.modules.gated_fusion import GatedFusion
+from visual_grounding.modules.grounded_encoder import GroundedEncoder
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
 from visual_grounding.modules.matching_losses import hardest_negative_triplet_loss
 from visual_grounding.modules.pretrained_bert import FAMILIES, bert_config
+from visual_grounding.modules.pretrained_encoder import build_encoder
 from visual_grounding.modules.region_embedding import RegionEmbedding
 from visual_grounding.modules.selective_attention import SelectiveAttention
 from visual_grounding.modules.sru import SRU
@@ -76,6 +85,11 @@ from visual_grounding.modules.weldon_pooling import weldon_pool
 from visual_grounding.retrieval import search
 from visual_grounding.retrieval.nearest import nearest
 from visual_grounding.retrieval.recall import recall_summary, token_recall_summary
+from visual_grounding.tasks.grounded_sentence_prediction import GroundedSentencePredictionTask
+from visual_grounding.tasks.grounded_tagging import GroundedTaggingTask
+from visual_grounding.tasks.validation_scores import Scored
+from visual_grounding.text.example_files import Asked
+from visual_grounding.text.labelled_text import CLASSES, TAGS, VALUES
 
 Run = tuple[Callable[..., Any], tuple[Any, ...]]  # what is called, and its inputs
 FORWARDS: dict[str, Callable[[torch.dtype], Run]] = {}
@@ -725,6 +739,80 @@ def vision_language_pretraining(dtype: torch.dtype) -> Run:
         return criterion(model, sample)[0], model.stream(sample["net_input"]["src_tokens"]).hidden
 
     return call, (sample,)
+
+
+# --- GS: B = 3, T = 4, N = 2, R = 2, F = 6, D = 8, V = 10 -------------------------------------------------------------
+
+
+def encoder_choices(kind: str, size: int) -> dict[str, Any]:
+    """Of a small encoder of transformers, in fairseq's numbers."""
+    sizes = {"hidden_size": size, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = {"model_type": kind, "vocab_size": 10, "pad_token_id": 1, "max_position_embeddings": 12, **sizes}
+    return {"config": {**config, "embedding_size": 4}, "opening": [0], "closes": True, "max_positions": 11}
+
+
+@forward
+def grounded_language_model(dtype: torch.dtype) -> Run:
+    """Hidden words and hidden regions of lines with two images, one, and none; and words of text alone."""
+    encoder = GroundedEncoder(encoder_choices("albert", 8), encoder_choices("bert", 16), 6, 3)
+    model = made(GroundedAlbertModel(encoder), dtype)
+    criterion = GroundedMaskedLMCriterion(Namespace(mask=4), 2.0)
+    tokens = torch.tensor([[5, 6, 7, 2], [8, 9, 2, 1], [6, 2, 1, 1]])
+    absences = absent([0, 0, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]).view(3, 2, 2)
+    visual = {"features": numbers(3, 2, 2, 6).half(), "padding_mask": absences}
+    sample = {
+        "net_input": {"src_tokens": tokens, "visual": visual},
+        "nsentences": 3, "ntokens": 9, "hidden_words": (tokens == 6) | (tokens == 8),
+        "word_side": torch.tensor([True, False, True]), "region_side": torch.tensor([True, True, False]),
+        "hidden_regions": (numbers(3, 2, 2) > 0) & ~absences,
+    }  # fmt: skip
+
+    def call(sample: dict[str, Any]) -> Any:
+        return criterion(model, sample)[0], model.encoder(sample["net_input"]["src_tokens"]).text
+
+    return call, (sample,)
+
+
+def asking(task: type, answers: str, labels: tuple[str, ...]) -> Any:
+    """A task of understanding without its data."""
+    bare = task.__new__(task)
+    bare.asked, bare._open = Asked(answers, labels, 1, False, 0), None
+    bare.scored = {PREDICTIONS: Scored(("gold", "predicted"), (), dict)}
+    return bare
+
+
+def pairs_and_images(dtype: torch.dtype) -> dict[str, Any]:
+    """Two sentences with two images, one of them with one alone."""
+    visual = {"features": numbers(2, 2, 1, 6).half(), "padding_mask": absent([0, 0], [0, 1]).view(2, 2, 1)}
+    return {"src_tokens": torch.tensor([[5, 6, 2, 7, 2], [8, 2, 9, 2, 1]]), "visual": visual}
+
+
+@forward
+def understanding(dtype: torch.dtype) -> Run:
+    """Classes of pairs and numbers from both architectures, and tags of words."""
+    choices = {**encoder_choices("bert", 8), "segments": True}
+    aware = VisualAwareBert(build_encoder(choices), ImageProjection(6, 8), VisualAttention(8, 2))
+    models = [made(VisualAwareBertModel(aware, 3), dtype),
+              made(PredictionModel(GroundedEncoder(choices, choices, 6, 3), 1), dtype)]  # fmt: skip
+    tasks = [asking(GroundedSentencePredictionTask, CLASSES, ("a", "b", "c")),
+             asking(GroundedSentencePredictionTask, VALUES, ())]  # fmt: skip
+    tagging = asking(GroundedTaggingTask, TAGS, ("B-x", "I-x", "O"))
+    net_input, ids = pairs_and_images(dtype), torch.tensor([0, 1])
+    sample = {"id": ids, "ntokens": 9, "nsentences": 2, "net_input": net_input}
+    targets = [torch.tensor([2, -1]), torch.tensor([0.5, 2.0])]
+    places = torch.tensor([[0, 1, 3], [0, -1, -1]])
+    tags = {**sample, "net_input": {**net_input, "word_positions": places},
+            "target": torch.tensor([[2, 0, 1], [2, -1, -2]])}  # fmt: skip
+
+    def call(sample: dict[str, Any], targets: list[Tensor], tags: dict[str, Any]) -> Any:
+        found = [
+            GroundedSentencePredictionCriterion(task)(model, {**sample, "target": target})[0]
+            for task, model, target in zip(tasks, models, targets)
+        ]
+        word = models[0](**{**tags["net_input"], "word_positions": tags["net_input"]["word_positions"][:, 0]})
+        return found, GroundedTaggingCriterion(tagging)(models[0], tags)[0], word
+
+    return call, (sample, targets, tags)
 
 
 # --- VOK: B = 2, T = 5, D = 8, 10 words, V = 12 -----------------------------------------------------------------------

@@ -14,6 +14,7 @@ from visual_grounding.cli.main import main
 SENSES = ("Schläger", "Fledermaus")
 
 
+@pytest.mark.slow
 def test_a_trained_model_prefers_the_translations_that_its_images_show(
     tiny_translation: Path, learned: Path, user_dir: str, tmp_path: Path
 ) -> None:

@@ -86,6 +86,7 @@ def test_generation_takes_other_photos_by_the_same_network(tiny_translation, tra
     assert (done.stdout + done.stderr).count("was trained with 2 images a sentence, but image ids in") == 1
 
 
+@pytest.mark.slow
 def test_checkpoint_made_before_warns_once_and_translates_the_same(tiny_translation, trained, user_dir, tmp_path):
     state = load_checkpoint(trained)
     state["task_state"] = {}  # as version 0.1.0 left it

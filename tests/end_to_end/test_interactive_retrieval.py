@@ -60,7 +60,10 @@ def fields(output: str, kind: str) -> dict[int, list[str]]:
     return {int(name[2:]): values for name, *values in lines}
 
 
-@pytest.mark.parametrize("batching", [[], ["--buffer-size", 5, "--batch-size", 3, "--beam", 2]])
+WIDER = ["--buffer-size", 5, "--batch-size", 3, "--beam", 2]
+
+
+@pytest.mark.parametrize("batching", [[], pytest.param(WIDER, marks=pytest.mark.slow)])
 def test_typed_sentences_get_the_images_and_translations_of_the_other_commands(
     batching, tiny_translation, trained, found, user_dir, tmp_path
 ):

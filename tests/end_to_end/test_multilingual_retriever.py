@@ -109,6 +109,7 @@ def test_sentence_vector_is_the_mean_of_the_last_layer_over_all_real_tokens(xlm_
     torch.testing.assert_close(vectors, torch.stack(expected), atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_multilingual_retriever_from_training_to_image_ids(xlm_roberta, captions, user_dir, tmp_path):
     source = shutil.copytree(xlm_roberta, tmp_path / "encoder")
     done = run_command(

@@ -65,6 +65,7 @@ def logged(output: str) -> list[dict[str, float]]:
     return [{name: float(value) for name, value in re.findall(r"(\w+) ([-\d.]+)", line)} for line in lines]
 
 
+@pytest.mark.slow
 def test_matcher_from_training_to_its_vokenizer_and_index(world: Path, user_dir: str, tmp_path: Path) -> None:
     from fairseq import checkpoint_utils
 

@@ -85,7 +85,12 @@ def test_interactive_translates_typed_sentences_from_text_alone(tiny_translation
 
 
 @pytest.mark.parametrize(
-    "arch", ["gated_fusion_transformer", "selective_attention_transformer", "text_only_transformer_tiny"]
+    "arch",
+    [
+        "gated_fusion_transformer",
+        pytest.param("selective_attention_transformer", marks=pytest.mark.slow),
+        pytest.param("text_only_transformer_tiny", marks=pytest.mark.slow),
+    ],
 )
 def test_other_architectures_train_with_eval_bleu_and_resume(arch, tiny_translation, train_flags, tmp_path):
     twin = arch.startswith("text_only")

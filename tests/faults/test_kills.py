@@ -19,11 +19,16 @@ import pytest
 from conftest import run_command
 from faults.processes import KILLED, Commands, Done, content_of
 from PIL import Image
+from small_matcher import make_token_matcher
 from small_retriever import make_retriever, make_sentences, make_store
+from small_tokenizers import make_tokenizer
+
+from visual_grounding.features.store import FeatureStore
+from visual_grounding.retrieval.index import build_index
 
 pytestmark = pytest.mark.slow
 
-VERBS = ("import", "extract", "index", "retrieve")
+VERBS = ("import", "extract", "index", "retrieve", "vokenize", "revokenize")
 HEAVY = ("extraction", "backbones", "scattering")
 World = tuple[Path, dict[str, list[object]], dict[str, dict[str, bytes]]]
 
@@ -31,7 +36,9 @@ World = tuple[Path, dict[str, list[object]], dict[str, dict[str, bytes]]]
 @pytest.fixture(scope="module")
 def commands() -> Iterator[Commands]:
     modules = [f"visual_grounding.features.{name}" for name in (*HEAVY, "importers")]
-    with Commands(*modules, "visual_grounding.retrieval.dense", "visual_grounding.retrieval.index") as started:
+    modules += [f"visual_grounding.retrieval.{name}" for name in ("dense", "index", "token_matcher")]
+    modules += [f"visual_grounding.vokenization.{name}" for name in ("vokenizer", "revokenization", "stream")]
+    with Commands(*modules) as started:
         yield started
 
 
@@ -63,6 +70,13 @@ def world(tmp_path_factory: pytest.TempPathFactory, commands: Commands) -> World
         "retrieve": ["--method", "dense", "--retriever", folder / "retriever", "--index", folder / "index", *cpu],
     }
     flags["retrieve"] += ["--text", folder / "text", "--shard-size", 7]
+    build_index(make_token_matcher(folder / "matcher", image_features=None), FeatureStore(store), folder / "matched")
+    make_tokenizer(folder / "tokenizer", "bytes")
+    (folder / "letters").write_text("a b c! D e f\n\n" * 10_000)  # three parts
+    flags["vokenize"] = ["--retriever", folder / "matcher", "--index", folder / "matched", "--text", folder / "letters"]
+    flags["vokenize"] += ["--scores", "--device", "cpu"]
+    flags["revokenize"] = ["--vokens", folder / "vokenize", "--text", folder / "letters"]
+    flags["revokenize"] += ["--tokenizer", folder / "tokenizer"]
     expected = {}
     for verb in VERBS:
         done = commands.run([verb, *flags[verb], "--out", folder / verb])
@@ -91,7 +105,10 @@ def live(run: Callable[..., Done], out: Path, expected: dict[str, bytes], first:
     return kills
 
 
-@pytest.mark.parametrize(("verb", "lives"), [("import", 40), ("extract", 12), ("index", 20), ("retrieve", 20)])
+@pytest.mark.parametrize(
+    ("verb", "lives"),
+    [("import", 40), ("extract", 12), ("index", 20), ("retrieve", 20), ("vokenize", 4), ("revokenize", 4)],
+)
 def test_killed_command_continues_to_the_same_bytes(
     world: World, commands: Commands, tmp_path: Path, record_property: Callable, verb: str, lives: int
 ) -> None:
@@ -121,7 +138,10 @@ def test_killed_command_continues_to_the_same_bytes(
     assert kills >= lives
 
 
-@pytest.mark.parametrize(("verb", "lives"), [("import", 12), ("extract", 4), ("index", 6), ("retrieve", 6)])
+@pytest.mark.parametrize(
+    ("verb", "lives"),
+    [("import", 12), ("extract", 4), ("index", 6), ("retrieve", 6), ("vokenize", 1), ("revokenize", 1)],
+)
 def test_killed_rank_stops_the_others_and_any_number_continues(
     world: World, commands: Commands, tmp_path: Path, record_property: Callable, verb: str, lives: int
 ) -> None:

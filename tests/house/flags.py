@@ -68,7 +68,9 @@ def parser_with(command: str, choices: dict[str, str]) -> argparse.ArgumentParse
 
 def combinations() -> Iterator[tuple[str, dict[str, str]]]:
     """Every command with each part of ours, and beside it each of fairseq's optimizers, schedulers and so on."""
-    tasks, architectures = ours(TASK_REGISTRY), ours(ARCH_MODEL_REGISTRY)
+    tasks = ours(TASK_REGISTRY)
+    # Presets of a model have its flags: one stands for all.
+    architectures = list({ARCH_MODEL_REGISTRY[arch]: arch for arch in ours(ARCH_MODEL_REGISTRY)}.values())
     criterions = ours(REGISTRIES["criterion"]["registry"])
     for task in tasks:
         for command in ("fairseq-generate", "fairseq-interactive", "fairseq-validate"):

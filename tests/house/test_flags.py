@@ -45,7 +45,7 @@ FOREIGN = {
     "hf": {"--local-dir"},
     "pip": {"--disable-pip-version-check", "--exclude-editable", "--find-links", "--force-reinstall", "--format",
             "--ignore-installed", "--index-url", "--no-build-isolation", "--no-deps", "--no-index"},
-    "pytest": {"--durations"},
+    "pytest": {"--dist", "--durations"},
     "python": {"--clear", "--version"},
     "ruff": {"--check"},
     "sacrebleu": {"--paired-bs"},
@@ -57,7 +57,7 @@ FOREIGN = {
 # Rooms below the command line, which speak of things: it adds its flags, fairseq's tasks add theirs.
 FLAGLESS = ("features/", "images/", "retrieval/", "storage/", "text/")
 COMMAND = re.compile(r"\b(visual-grounding|fairseq-[a-z]+|torchrun|train|hf) .*")
-PAGES = ("*.md", "docs/*.md", "examples/*/*.md", "benchmarks/*.md", "examples/*/*.sh", "scripts/*.sh")
+PAGES = ("*.md", "docs/*.md", "examples/*/**/*.md", "benchmarks/*.md", "examples/*/**/*.sh", "scripts/*.sh")
 
 
 @cache
@@ -75,7 +75,7 @@ def known_flags() -> frozenset[str]:
     """Flags of all commands, of other programs, and of the repository's own scripts."""
     found = {flag for parser in parsers().values() for flag in flags_of(parser)}
     for path in [
-        *REPOSITORY.glob("examples/*/*.py"),
+        *REPOSITORY.glob("examples/*/**/*.py"),
         *REPOSITORY.glob("benchmarks/*.py"),
         *REPOSITORY.glob("scripts/*"),
     ]:

@@ -136,7 +136,9 @@ def test_finder_from_outside_shows_its_flags_and_names_those_that_are_missing(ou
 def test_methods_are_looked_up_by_name_and_others_are_refused(outside):
     assert [find_class(name).method for name in METHODS] == list(METHODS)
     assert find_class(outside).method == outside and issubclass(find_class(outside), Finder)
-    with pytest.raises(InputError, match=r"one of dense, keyword, paired, or package.module:Name .*, but is 'dence'"):
+    with pytest.raises(
+        InputError, match=r"one of dense, keyword, object, paired, scene, or package.module:Name .*, but is 'dence'"
+    ):
         find_class("dence")
     with pytest.raises(InputError, match=r"should be a class derived from .*finder.Finder, but is <class '.*NoFinder'"):
         find_class(outside.replace("LengthFinder", "NoFinder"))
@@ -149,7 +151,11 @@ def test_help_shows_every_method_with_its_flags(capsys):
         main(["retrieve", "--help"])
     sections = capsys.readouterr().out.partition("--method dense:")[2]
     dense, _, rest = sections.partition("--method keyword:")
-    keyword, _, paired = rest.partition("--method paired:")
+    keyword, _, rest = rest.partition("--method object:")
+    objects, _, rest = rest.partition("--method paired:")
+    paired, _, scene = rest.partition("--method scene:")
+    assert "--clusters K" in objects and "--captions" not in objects
+    assert "--word-vectors FILE" in objects and "--word-vectors FILE" in scene and "--captions TSV" in scene
     assert "--nprobe N, --probes N" in dense and "--images-per-sentence N" in dense
     assert "--stop-words LANG|FILE" in keyword and "--images-per-sentence N" in keyword and "--nprobe" not in keyword
     assert "--strict" in paired and "--image-features DIR" in paired and "--images-per-sentence" not in paired
@@ -187,7 +193,7 @@ def test_open_finder_reads_the_flags_of_retrieve(retriever, store, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("", r"a finder should be a method \(dense, keyword, paired\) and its flags, but is empty"),
+        ("", r"a finder should be a method \(dense, keyword, object, paired, scene\) and its flags, but is empty"),
         ("dense", r"finder 'dense': the following arguments are required: --retriever, --index"),
         ("paired --image-features x --nprobe 3", r"finder 'paired': unrecognized arguments: --nprobe 3"),
         (

@@ -18,6 +18,14 @@ VERBS = {
     "prepare": "data -> what a task trains on: one of the following",
     "prepare captions": "captions -> a data folder for training a retriever",
     "prepare pieces": "text -> a pretrained model's pieces, for fairseq-preprocess",
+    "prepare snli": "SNLI or MNLI -> examples of understanding, which images are found for",
+    "prepare sick": "SICK -> the same",
+    "prepare rte": "RTE -> the same",
+    "prepare glue": "any task of GLUE, or any table -> the same",
+    "prepare joci": "JOCI -> the same; answers are numbers",
+    "prepare vua": "VUA's metaphors, verbs or nouns -> the same; asked of a word",
+    "prepare conll": "CoNLL's columns -> the same; a tag for each word",
+    "prepare pdtb": "discourse relations as PDTB has them -> the same",
     "export": "retriever checkpoint -> retriever folder that loads without fairseq",
     "index": "feature store -> embeddings in a retriever's space",
     "retrieve": "sentences -> image ids",
@@ -26,6 +34,8 @@ VERBS = {
     "average": "several checkpoints -> one with their mean weights",
     "evaluate": "translations -> BLEU, chrF, METEOR, significance",
     "evaluate contrastive": "scores of correct and incorrect translations -> which a model prefers (CoMMuTE)",
+    "evaluate perplexity": "grounded language models -> how well they tell hidden words, significance",
+    "evaluate predictions": "a model of understanding -> accuracy, F1, correlations, significance",
     "stats": "corpora in one table: sizes, divergence, share of grounded tokens",
     "report": "sentences, their images and translations side by side",
     "report heatmap": "where in its image a text is, as a heat map; the pointing game",
@@ -39,7 +49,11 @@ VERBS = {
     "doctor": "check a whole set-up, and say what is wrong and what to do",
     "user-dir": "print the path for fairseq's --user-dir",
 }
-MODULES = {"import": "import_"}  # where the name of the verb can't be the name of its file
+# Where the name of the verb can't be the name of its file, or several share one.
+MODULES = {"import": "import_"}
+MODULES |= {
+    f"prepare {task}": "prepare_examples" for task in ("snli", "sick", "rte", "glue", "joci", "vua", "conll", "pdtb")
+}
 CHOOSING = ("retrieve",)  # their flags depend on a choice among them
 CONTINUING = ("extract", "import", "index", "retrieve", "vokenize", "revokenize")  # what they finished stays
 INTERRUPTED = 130  # what shells give for Ctrl-C

@@ -47,12 +47,12 @@ def add_model(parser: argparse.ArgumentParser, twin: bool = False) -> None:
     parser.add_argument("--user-dir", metavar="DIR", help="folder of an architecture from outside this package")
 
 
-def add_running(parser: argparse.ArgumentParser) -> None:
+def add_running(parser: argparse.ArgumentParser, results: str = RESULTS) -> None:
     """Add the flags for how it is computed, and where it goes."""
     parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="sentences at a time (default: 64)")
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: cuda where there is one)")
     add_resampling(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for results.json")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=f"folder for {results}")
 
 
 def check_running(args: argparse.Namespace) -> None:
@@ -63,8 +63,37 @@ def check_running(args: argparse.Namespace) -> None:
     """
     check_at_least_one(batch_size=args.batch_size)
     check_resampling(args)
-    if len(set(args.image_order)) < len(args.image_order):
+    if args.image_order and len(set(args.image_order)) < len(args.image_order):
         raise InputError(f"the orders of images should differ, but are {' '.join(args.image_order)}.", "image_order")
+
+
+def add_compared(parser: argparse.ArgumentParser) -> None:
+    """Add the flags for a model that is evaluated, and for what it is compared with; `compared` reads them."""
+    add_model(parser, twin=True)
+    order = parser._option_string_actions["--image-order"]
+    parser.set_defaults(image_order=None)
+    order.help = str(order.help).replace("(default: congruent)", "(default: as in each model's training)")
+
+
+def compared(args: argparse.Namespace) -> dict[str, tuple[Path, str | None]]:
+    """What is evaluated, and what it is compared with, if that was asked for: a checkpoint and the order of its images.
+
+    Where none is given, the order is None, and another model's images are always as in its training.
+
+    Raises:
+        InputError: it is compared with two things.
+    """
+    orders = args.image_order or [None]
+    asked = [(args.checkpoint, order) for order in orders]
+    if args.twin_checkpoint:
+        asked.append((args.twin_checkpoint, None))
+    if len(asked) > 2:
+        raise InputError(
+            "a model is compared with one other thing: another model, or itself with other images.",
+            "twin_checkpoint",
+            "image_order",
+        )
+    return dict(zip(("hypothesis", "twin"), asked))
 
 
 def changes_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -88,7 +117,7 @@ def write_results(
     write_file_set(out, files, last=RESULTS)
 
 
-def shown(interval: "Interval", digits: int = 2, sign: bool = False) -> str:
+def shown(interval: "Interval | tuple[float, float, float]", digits: int = 2, sign: bool = False) -> str:
     """A number with its 95 % interval.
 
     >>> from visual_grounding.analysis.intervals import Interval

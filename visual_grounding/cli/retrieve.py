@@ -3,12 +3,17 @@
   visual-grounding retrieve --method dense --retriever retriever --index index --text train.en --out ids/train
   visual-grounding retrieve --method keyword --captions captions.tsv --image-features features/f30k \\
       --text train.en --out ids/train
+  visual-grounding retrieve --method scene --captions captions.tsv --word-vectors wiki.bin \\
+      --image-features features/f30k --text train.en --out ids/train
+  visual-grounding retrieve --method object --nouns nouns.tsv --word-vectors wiki.bin \\
+      --image-features features/f30k --text train.en --out ids/train
   visual-grounding retrieve --method paired --image-features features/f30k --keys train.keys --out ids/train
 
 dense: the nearest images in a retriever's space, best first, as exactly as the index allows. keyword: the images whose
-captions share most of the sentence's topic words (Zhang et al. 2020); needs no retriever. paired: the image that the
-corpus itself has for each sentence. package.module:Name: a finder of your own. An empty line gets no image. Make one
-table a split; training reads them with --image-ids ids.
+captions share most of the sentence's topic words (Zhang et al. 2020); needs no retriever. scene: those with the nearest
+captions, as bags of word vectors; object: images of the nouns that stand for the sentence (both GS §2.4). paired: the
+image that the corpus itself has for each sentence. package.module:Name: a finder of your own. An empty line gets no
+image. Make one table a split; training reads them with --image-ids ids.
 """
 
 import argparse
@@ -27,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--method",
         required=True,
         metavar="METHOD",
-        help="how images are found: dense, keyword, paired, or package.module:Name",
+        help="how images are found: dense, keyword, scene, object, paired, or package.module:Name",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="table of image ids to write")
     parser.add_argument(
@@ -38,8 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--exclude-paired",
         type=Path,
         metavar="FILE",
-        help="dense, keyword: one image key a line, which that sentence must not get",
+        help="all but paired: one image key a line, which that sentence must not get",
     )
+    group = parser.add_argument_group(
+        "words hidden", "find images for the text without the words that a mask touches; training uses the same mask"
+    )
+    group.add_argument("--mask-prob", type=float, metavar="P", help="hide each piece with this probability")
+    group.add_argument("--mask-tokenizer", metavar="NAME", help="whose pieces: that of the model which will learn")
+    group.add_argument("--mask-seed", type=int, metavar="N", help="(default: 1)")
     parser.add_argument("--shard-size", type=int, help="sentences between two save points (default: 8192; paired: all)")
 
 
@@ -108,6 +119,7 @@ def run(args: argparse.Namespace) -> None:
     missing = [flag for name, flag in needed.items() if getattr(args, name) is None]
     if missing:
         raise InputError(f"--method {args.method} also needs {' and '.join(missing)}.")
+    _check_mask(args, paired)
     unread = {"--keys": args.keys is not None and not paired, "--exclude-paired": args.exclude_paired is not None}
     unread["--exclude-paired"] &= not chosen.excludes
     _warn(f"{flag} is of another method, so it isn't read." for flag in unread if unread[flag])
@@ -115,7 +127,15 @@ def run(args: argparse.Namespace) -> None:
     lines = read_lines(given)
     text = read_lines(args.text) if paired and args.text is not None else None
     exclude = None if args.exclude_paired is None or not chosen.excludes else read_lines(args.exclude_paired)
-    counts = write_image_ids(finder, lines, args.out, exclude, args.shard_size, text)
+    masked = None
+    if args.mask_prob is not None:
+        from ..retrieval.masked_queries import mask_queries
+        from ..text.tokenizer_bridge import TokenizerBridge
+
+        seed = 1 if args.mask_seed is None else args.mask_seed
+        masked = mask_queries(TokenizerBridge(args.mask_tokenizer), lines, args.mask_prob, seed)
+        lines, text = masked.queries, lines
+    counts = write_image_ids(finder, lines, args.out, exclude, args.shard_size, text, masked)
     _warn(finder.warnings(counts, len(lines)))
     unknown = counts.get("unknown_excluded", 0)
     _warn(warn_of(unknown, len(lines), "have a key in --exclude-paired that the collection doesn't have."))
@@ -125,6 +145,22 @@ def run(args: argparse.Namespace) -> None:
         print(
             f"{percent(table.recall)} of the {table.ids.shape[1]} nearest images were found, on a sample of sentences."
         )
+
+
+def _check_mask(args: argparse.Namespace, paired: bool) -> None:
+    """Refuse flags of a mask that don't go together, before anything is read.
+
+    Raises:
+        InputError: they don't.
+    """
+    if args.mask_prob is None:
+        if args.mask_tokenizer is not None or args.mask_seed is not None:
+            raise InputError("--mask-tokenizer and --mask-seed are of a mask: give --mask-prob, too.")
+        return
+    if paired:
+        raise InputError("--mask-prob hides words of the text, which --method paired doesn't read.")
+    if args.mask_tokenizer is None:
+        raise InputError("--mask-prob also needs --mask-tokenizer, that of the model which will learn.")
 
 
 def _warn(warnings: Any) -> None:

@@ -3,6 +3,9 @@
 import fairseq  # noqa: F401  # first of all: what it registers would else meet a half-imported module here
 
 from . import (
+    grounded_masked_lm,
+    grounded_sentence_prediction,
+    grounded_tagging,
     hardest_negative_triplet,
     label_smoothed_cross_entropy_with_modality_loss,
     masked_lm_with_paired_image,
@@ -12,6 +15,9 @@ from . import (
 )
 
 __all__ = [
+    "grounded_masked_lm",
+    "grounded_sentence_prediction",
+    "grounded_tagging",
     "hardest_negative_triplet",
     "label_smoothed_cross_entropy_with_modality_loss",
     "masked_lm_with_paired_image",

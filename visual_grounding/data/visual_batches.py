@@ -67,6 +67,10 @@ class FoundImages:
         line_of: the text of an item, as the finder reads it; items have their dataset index as `sample["id"]`.
         excluded: (S,) for each item the row that it must not get, −1 for none.
         count: N, the best of those that are found; None for all.
+        others: of each item the one for whose text its images are found instead, as that is now; None for its own.
+
+    Shapes:
+        others: (S,), and the items
     """
 
     changes = True
@@ -77,7 +81,9 @@ class FoundImages:
         line_of: Callable[[Any], str],
         excluded: np.ndarray | None = None,
         count: int | None = None,
+        others: tuple[np.ndarray, Any] | None = None,
     ) -> None:
+        self.others = others
         self.finder = finder
         self.line_of = line_of
         self.excluded = excluded
@@ -90,9 +96,16 @@ class FoundImages:
             places: (B,)
             returns: (B, N)
         """
-        lines = {int(sample["id"]): self.line_of(sample) for sample in samples}
+        if self.others is None:
+            items = {int(sample["id"]): sample for sample in samples}
+        else:
+            partners, dataset = self.others
+            places = partners[places]
+            items = {place: dataset[place] for place in places.tolist()}
         excluded = None if self.excluded is None else self.excluded[places]
-        return self.finder.find([lines[place] for place in places.tolist()], excluded).ids[:, : self.count]
+        return self.finder.find([self.line_of(items[place]) for place in places.tolist()], excluded).ids[
+            :, : self.count
+        ]
 
 
 class VisualContextDataset(ChangingBatches):

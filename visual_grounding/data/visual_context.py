@@ -32,17 +32,18 @@ from ..features.store import FeatureStore
 from ..retrieval.finder import Finder
 from ..retrieval.image_ids import NO_IMAGE, ImageIds
 from ..shares import percent, share
-from ..storage.artefact import META
 from ..text.resemblance import UNLIKE
 from .complete_batches import CompleteBatches
 from .image_memory import ImageMemory
-from .image_order import IMAGE_ORDERS, arrange_images, keep_own_images
+from .image_order import IMAGE_ORDERS, arrange_images, derangement, keep_own_images
+from .image_tables import check_root, load_image_ids
 from .image_tags import ImageTags
 from .visual_batches import FoundImages, ImageChoice, TabledImages, VisualContextDataset
 
 logger = logging.getLogger(__name__)
 
 _TAG_SCORE = 0.3
+Written = Callable[[int], Iterable[str]]
 
 
 @dataclass
@@ -255,9 +256,10 @@ class VisualContext:
         text: str,
         epoch: int = 1,
         parts: Optional[Sequence[tuple[int, int]]] = None,
-        written: Optional[Callable[[int], Iterable[str]]] = None,
+        written: Written | Sequence[Written] | None = None,
         names: Optional[Sequence[str]] = None,
         choose: Callable[[np.ndarray], ImageChoice] = TabledImages,
+        beside: Sequence[str] = ("",),
     ) -> CompleteBatches:
         """A dataset with the images that the tables in `--image-ids DIR/<split>` name; without images, as it is.
 
@@ -267,9 +269,11 @@ class VisualContext:
             text: what the sentences are, for messages.
             epoch: which of several folders is meant: as the text, the training set may come in several, one an epoch.
             parts: where a split has several (train, train1 …), the sentences of each, and how often they are repeated.
-            written: a sentence's number in the dataset -> what its images may have been found for: source and target.
+            written: a sentence's number in the dataset -> what its images may have been found for: source and target;
+                or one for each of `beside`.
             names: of the parts and of their tables in DIR, where they aren't <split>, <split>1 …
             choose: from the tables (S, N), as `--image-order` arranges them, to the images of every batch.
+            beside: what stands behind the names of tables; of several tables the images stand side by side.
 
         Raises:
             InputError: a table is missing or broken, has another number of sentences or too few images for each, or
@@ -281,21 +285,28 @@ class VisualContext:
         parts = parts or [(len(dataset), 1)]
         roots = utils.split_paths(self.cfg.image_ids)
         root = roots[(epoch - 1) % len(roots)] if split == self.cfg.train_subset else roots[0]
-        _check_root(root, split)
+        check_root(root, split)
         numbered = [split + (str(part) if part else "") for part in range(len(parts))]
-        folders = [os.path.join(root, name) for name in names or numbered]
-        ids, tables = load_image_ids(folders, self.cfg.images_per_sentence, [times for _, times in parts])
-        first = 0
         said = names or [text.replace(split, name, 1) for name in numbered]
-        for named, table, (sentences, times) in zip(said, tables, parts):
-            table.check_against(self.store)
-            table.check_lines(sentences, named)
-            if written is not None:
-                self._warn_of_other_text(table, named, written, first)
-            first += sentences * times
+        folders = [os.path.join(root, name) for name in names or numbered]
+        columns = []
+        texts = [written] * len(beside) if written is None or callable(written) else written
+        for suffix, found_for in zip(beside, texts):
+            found, tables = load_image_ids(
+                [folder + suffix for folder in folders], self.cfg.images_per_sentence, [times for _, times in parts]
+            )
+            columns.append(found)
+            first = 0
+            for named, table, (sentences, times) in zip(said, tables, parts):
+                table.check_against(self.store)
+                table.check_lines(sentences, named)
+                if found_for is not None:
+                    self._warn_of_other_text(table, named, found_for, first)
+                first += sentences * times
+        ids = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
         order = str(self.cfg.image_order)
         if order != "blank":
-            self._warn_of_another_count(ids.shape[1], f"image ids in {folders[0]} name")
+            self._warn_of_another_count(ids.shape[1], f"image ids in {folders[0]} name", len(beside))
         self._learn_with(ids.shape[1], split)
         given, ids = ids, arrange_images(ids, order, self.cfg.image_seed)
         kept = int(keep_own_images(given, ids).sum()) if order == "shuffled" else 0
@@ -333,6 +344,19 @@ class VisualContext:
         framed = isinstance(self.store, PixelSource) and split == self.cfg.train_subset
         return VisualContextDataset(dataset, self.store, TabledImages(rows), self.cfg.seed if framed else None)
 
+    def add_none(self, dataset: FairseqDataset, split: str) -> CompleteBatches:
+        """A dataset whose sentences have no images, whatever the flags say of others.
+
+        Args:
+            dataset: sentences.
+            split: its name.
+
+        Raises:
+            InputError: training goes on from a checkpoint of other features or words.
+        """
+        self._check_restored(split)
+        return CompleteBatches(dataset)
+
     def add_found(
         self,
         dataset: FairseqDataset,
@@ -343,6 +367,8 @@ class VisualContext:
     ) -> CompleteBatches:
         """A dataset whose images a finder finds while batches are made: for text that is masked anew, for instance.
 
+        Shuffled, each sentence gets what is found for another one's text as that is now, by a seeded derangement.
+
         Args:
             dataset: its items have their index as `sample["id"]`.
             split: its name.
@@ -352,8 +378,7 @@ class VisualContext:
 
         Raises:
             InputError: the finder finds images of another collection, or fewer than `--images-per-sentence`, or
-                computes on a GPU in the data loader's workers, which are forked: CUDA doesn't work there. Or images
-                should be shuffled, which tables alone can be.
+                computes on a GPU in the data loader's workers, which are forked: CUDA doesn't work there.
         """
         self._check_restored(split)
         if self.store is None:
@@ -366,31 +391,33 @@ class VisualContext:
                 "--num-workers that make them can't use it. Let it compute on the cpu, or give --num-workers 0."
             )
         order, count = getattr(self.cfg, "image_order", "congruent"), getattr(self.cfg, "images_per_sentence", 0)
-        if order == "shuffled":
-            raise InputError(
-                "--image-order shuffled gives sentences each other's images by a table of image ids, but images are "
-                "found while batches are made. Give --image-order congruent or blank."
-            )
         if order == "blank":
             blank = TabledImages(np.full((len(dataset), 1), NO_IMAGE))
             return VisualContextDataset(dataset, self.store, blank, tags=self.tags)
+        if count < 0:
+            raise InputError(f"--images-per-sentence should be 0 (all) or more, but is {count}.")
         if count > finder.images_per_sentence:
             raise InputError(f"--images-per-sentence is {count}, but the finder finds {finder.images_per_sentence}.")
         count = count or finder.images_per_sentence
         self._learn_with(count, split)
-        return VisualContextDataset(dataset, self.store, FoundImages(finder, line_of, excluded, count), tags=self.tags)
+        others = None
+        if order == "shuffled":
+            others = derangement(np.arange(len(dataset)), self.cfg.image_seed), dataset
+        choice = FoundImages(finder, line_of, excluded, count, others)
+        return VisualContextDataset(dataset, self.store, choice, tags=self.tags)
 
     def _learn_with(self, images_per_sentence: int, split: str) -> None:
         if split == self.cfg.train_subset:
             self._memory.remember_count(images_per_sentence)
 
-    def _warn_of_another_count(self, count: int, what: str) -> None:
+    def _warn_of_another_count(self, count: int, what: str, tables: int = 1) -> None:
         for learned in self.trained_with:
             if learned != count:
+                of_each = max(1, learned // tables)
                 mend = (
-                    f"Take the best with --images-per-sentence {learned}."
+                    f"Take the best with --images-per-sentence {of_each}."
                     if learned < count
-                    else f"More are found by: visual-grounding retrieve … -n {learned}"
+                    else f"More are found by: visual-grounding retrieve … -n {of_each}"
                 )
                 self.warn_once(
                     f"the checkpoint was trained with {learned} images a sentence, but {what} {count}. {mend}"
@@ -413,16 +440,6 @@ class VisualContext:
         self._said.add(message)
 
 
-def _check_root(root: str, split: str) -> None:
-    """Refuse a table where the folder that holds one for each split is meant."""
-    if os.path.isfile(os.path.join(root, META)) and not os.path.isdir(os.path.join(root, split)):
-        parent, name = os.path.split(os.path.normpath(root))
-        raise InputError(
-            f"--image-ids should be a folder with one table for each split, such as DIR/{split}, but {root} is itself "
-            f"a table. If it is that of the split {name}, give the folder it lies in: --image-ids {parent or '.'}"
-        )
-
-
 def forget_unchecked(cfg: Any) -> None:
     """Keep `--image-features-unchecked` out of checkpoints: it is for one run, not for whoever loads what came of it.
 
@@ -432,33 +449,3 @@ def forget_unchecked(cfg: Any) -> None:
     whole = cfg._get_parent() if isinstance(cfg, DictConfig) else None
     if isinstance(whole, DictConfig) and whole.get("task") is not None and "image_features_unchecked" in whole.task:
         whole.task.image_features_unchecked = False
-
-
-def load_image_ids(
-    folders: Sequence[str], images_per_sentence: int, times: Sequence[int]
-) -> tuple[np.ndarray, list[ImageIds]]:
-    """Image ids of one split, or of several that are concatenated.
-
-    Args:
-        folders: the tables.
-        images_per_sentence: N; 0 for as many as all of them have.
-        times: how often each is repeated.
-
-    Shapes:
-        returns: ids (S, N), the best N of each table; and the tables
-
-    Raises:
-        InputError: a table is missing or broken, or has fewer than N images a sentence.
-    """
-    if images_per_sentence < 0:
-        raise InputError(f"--images-per-sentence should be 0 (all) or more, but is {images_per_sentence}.")
-    tables = [ImageIds(folder) for folder in folders]
-    wanted = images_per_sentence or min(table.ids.shape[1] for table in tables)
-    for table in tables:
-        if table.ids.shape[1] < wanted:
-            raise InputError(
-                f"--images-per-sentence is {wanted}, but {table.folder} has {table.ids.shape[1]} images a sentence. "
-                f"Retrieve more with: visual-grounding retrieve … -n {wanted} --out {table.folder}"
-            )
-    blocks = [table.ids[:, :wanted] for table, count in zip(tables, times) for _ in range(count)]
-    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks), tables

@@ -4,9 +4,11 @@ import fairseq  # noqa: F401  # first of all: what it registers would else meet 
 
 from . import (
     gated_fusion_transformer,
+    grounded_albert,
     selective_attention_transformer,
     text_only_transformer,
     token_image_matching,
+    visual_aware_bert,
     visual_aware_transformer,
     visual_semantic_embedding,
     vlp_bert,
@@ -19,9 +21,11 @@ from . import (
 
 __all__ = [
     "gated_fusion_transformer",
+    "grounded_albert",
     "selective_attention_transformer",
     "text_only_transformer",
     "token_image_matching",
+    "visual_aware_bert",
     "visual_aware_transformer",
     "visual_semantic_embedding",
     "vlp_bert",

@@ -5,7 +5,7 @@ The decoder, the attention between the two, and everything that fairseq does wit
 """
 
 from argparse import ArgumentParser, Namespace
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fairseq.data import Dictionary
@@ -18,25 +18,12 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..modules.visual_attention import ImageProjection
-from .visual_model import StrictLoading, VisualModelConfig, features_of, take_feature_size
+from .visual_model import ImageProjectionConfig, StrictLoading, features_of, take_feature_size
 
 
 @dataclass
-class PostEncoderFusionConfig(VisualModelConfig, TransformerConfig):
+class PostEncoderFusionConfig(ImageProjectionConfig, TransformerConfig):
     """fairseq's transformer flags, and those of the images' projection."""
-
-    visual_ffn_dim: int = field(
-        default=0, metadata={"help": "hidden size of the feed-forward layer on image features; 0: one linear layer"}
-    )
-    visual_dropout: float = field(
-        default=0.0, metadata={"help": "dropout on image features, before and after projection"}
-    )
-    visual_standardise: bool = field(
-        default=False,
-        metadata={
-            "help": "bring every image feature to mean 0 and variance 1 (several processes: with --broadcast-buffers)"
-        },
-    )
 
 
 class PostEncoderFusionEncoder(TransformerEncoderBase):

@@ -1,21 +1,18 @@
 """`--arch visual_aware_transformer`: VA §2.2 to §2.4 for translation."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fairseq.models import register_model
 
 from ..modules.visual_attention import VisualAttention
 from .post_encoder_fusion import PostEncoderFusionConfig, PostEncoderFusionModel
 from .presets import TRANSFORMER_PRESETS, register_presets
+from .visual_model import VisualAttentionConfig
 
 
 @dataclass
-class VisualAwareTransformerConfig(PostEncoderFusionConfig):
+class VisualAwareTransformerConfig(VisualAttentionConfig, PostEncoderFusionConfig):
     """Flags of the visual-aware transformer."""
-
-    visual_attention_heads: int = field(
-        default=0, metadata={"help": "heads of the attention from text to images; 0: as many as the encoder's"}
-    )
 
 
 @register_model("visual_aware_transformer")  # no dataclass=: fairseq's TransformerConfig can't be one

@@ -35,6 +35,33 @@ class VisualModelConfig(FairseqDataclass):
     )
 
 
+@dataclass
+class ImageProjectionConfig(VisualModelConfig):
+    """The flags of what brings image features to the size of a model."""
+
+    visual_ffn_dim: int = field(
+        default=0, metadata={"help": "hidden size of the feed-forward layer on image features; 0: one linear layer"}
+    )
+    visual_dropout: float = field(
+        default=0.0, metadata={"help": "dropout on image features, before and after projection"}
+    )
+    visual_standardise: bool = field(
+        default=False,
+        metadata={
+            "help": "bring every image feature to mean 0 and variance 1 (several processes: with --broadcast-buffers)"
+        },
+    )
+
+
+@dataclass
+class VisualAttentionConfig(FairseqDataclass):
+    """The flag of the attention to images (VA eq. 2)."""
+
+    visual_attention_heads: int = field(
+        default=0, metadata={"help": "heads of the attention from text to images; 0: as many as the encoder's"}
+    )
+
+
 class StrictLoading(BaseFairseqModel):
     """A model that says which weights of a checkpoint don't fit it. First among the bases, before fairseq's."""
 

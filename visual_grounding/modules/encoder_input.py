@@ -62,15 +62,7 @@ class EncoderInput(nn.Module):
             tokens: (B, T)
             returns: (B, T') numbers;  (B, T') padding mask, T' = T + 1 for a BERT
         """
-        absent = tokens == PAD  # (B, T)
-        order = absent.int().argsort(dim=1, stable=True)  # what is there first, in its order
-        text = tokens.gather(1, order)
-        if not self.closes:
-            last = (~absent).sum(dim=1, keepdim=True).clamp(min=1) - 1  # (B, 1) where </s> is
-            text = text.scatter(1, last, PAD)[:, :-1]
-        opening = self.opening.expand(len(tokens), -1)
-        arranged = torch.cat([opening, text], dim=1)  # (B, T')
-        return arranged, torch.cat([torch.zeros_like(opening, dtype=torch.bool), text == PAD], dim=1)
+        return arrange(tokens, self.opening, self.closes)
 
     def ids_of(self, numbers: Tensor) -> Tensor:
         """The tokenizer's numbers, one by one; a symbol that it doesn't have is its unknown piece.
@@ -139,3 +131,25 @@ class EncoderInput(nn.Module):
 
     def _check_rows(self, weight: Tensor) -> None:
         check_vocabulary(int(self.tokenizer_ids.max()) + 1, len(weight), self.name)
+
+
+def arrange(tokens: Tensor, opening: Tensor, closes: bool) -> tuple[Tensor, Tensor]:
+    """Sentences with an encoder's symbols around them, in fairseq's numbers, padding on the right.
+
+    Args:
+        opening: what it reads before a sentence.
+        closes: whether it reads `</s>` behind it.
+
+    Shapes:
+        tokens: (B, T), each row with one `</s>` at its end;  opening: (O,)
+        returns: (B, T') numbers;  (B, T') padding mask, T' = T + 1 for a BERT
+    """
+    absent = tokens == PAD  # (B, T)
+    order = absent.int().argsort(dim=1, stable=True)  # what is there first, in its order
+    text = tokens.gather(1, order)
+    if not closes:
+        last = (~absent).sum(dim=1, keepdim=True).clamp(min=1) - 1  # (B, 1) where </s> is
+        text = text.scatter(1, last, PAD)[:, :-1]
+    before = opening.expand(len(tokens), -1)
+    arranged = torch.cat([before, text], dim=1)  # (B, T')
+    return arranged, torch.cat([torch.zeros_like(before, dtype=torch.bool), text == PAD], dim=1)

@@ -47,13 +47,17 @@ class Trained:
 
 
 def load_trained(
-    path: Path, kind: str, device: torch.device, changes: Mapping[str, Any], user_dir: str | None = None
+    path: Path,
+    kind: str | tuple[str, ...],
+    device: torch.device,
+    changes: Mapping[str, Any],
+    user_dir: str | None = None,
 ) -> Trained:
     """Load a checkpoint's model and task.
 
     Args:
         path: of the checkpoint.
-        kind: the task that it was trained on, or one derived from that.
+        kind: the task that it was trained on, or one derived from that; or several that it may be.
         device: where the model goes.
         changes: settings of the task that are others now, such as `image_order`. Those of images are left away where
             the model was trained without: so a text-only twin takes those of its sister.
@@ -68,8 +72,11 @@ def load_trained(
     state = _state_of(path)
     cfg = state["cfg"]
     name, arch = str(cfg.task._name), str(architecture(state))
-    if not issubclass(TASK_REGISTRY.get(name, object), TASK_REGISTRY[kind]):
-        raise InputError(f"{path} should hold a model of the task {kind}, but was trained on {name}.", "checkpoint")
+    kinds = (kind,) if isinstance(kind, str) else kind
+    if not issubclass(TASK_REGISTRY.get(name, object), tuple(TASK_REGISTRY[each] for each in kinds)):
+        raise InputError(
+            f"{path} should hold a model of the task {' or '.join(kinds)}, but was trained on {name}.", "checkpoint"
+        )
     if arch not in MODEL_REGISTRY and arch not in ARCH_MODEL_NAME_REGISTRY:
         raise InputError(
             f"{path} has a model of the architecture {arch}, which isn't known here. Name the folder of the code "

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self
 
 import numpy as np
 
@@ -30,10 +30,15 @@ from ..text.resemblance import places, sketch
 from .exclusion import Collection, rows_to_exclude
 from .image_ids import IMAGE_IDS, NO_IMAGE, ImageIds
 
+if TYPE_CHECKING:
+    from .masked_queries import MaskedQueries
+
 METHODS = {  # imported when they are asked for
     "dense": "visual_grounding.retrieval.dense:DenseFinder",
     "keyword": "visual_grounding.retrieval.keyword:KeywordFinder",
+    "object": "visual_grounding.retrieval.object:ObjectFinder",
     "paired": "visual_grounding.retrieval.paired:PairedFinder",
+    "scene": "visual_grounding.retrieval.scene:SceneFinder",
 }
 IMAGES_PER_SENTENCE = 8  # VA §3.2
 SENTENCES_PER_SHARD = 8192
@@ -95,6 +100,7 @@ class Finder(ABC):
     signed: dict[str, object]
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         if "method" not in cls.__dict__:
             cls.method = f"{cls.__module__}:{cls.__qualname__}"
 
@@ -305,6 +311,7 @@ def write_image_ids(
     exclude_keys: list[str] | None = None,
     shard_size: int | None = None,
     text: list[str] | None = None,
+    masked: "MaskedQueries | None" = None,
 ) -> dict[str, int]:
     """Write what a finder finds for each line as a table; continues where it was interrupted.
 
@@ -315,6 +322,7 @@ def write_image_ids(
         exclude_keys: for each line the image that must not be found, e.g. its own; empty for none.
         shard_size: lines between two save points (default: the finder's).
         text: the sentences, where the lines are something else.
+        masked: the mask that took words out of the sentences and left the lines; the table keeps it.
 
     Returns:
         counts: the finder's, and with `exclude_keys` the `unknown_excluded` ones that the collection doesn't have.
@@ -337,8 +345,10 @@ def write_image_ids(
     finder.check_lines(lines)
     collection, count = finder.collection, finder.images_per_sentence
     excluded = None if exclude_keys is None else rows_to_exclude(collection, exclude_keys, len(lines))
-    plan = _plan(finder, lines, exclude_keys, text)
+    plan = _plan(finder, lines, exclude_keys, text) | ({} if masked is None else masked.made_by)
     arrays: dict[str, tuple[tuple[int, ...], str]] = {"ids": ((count,), "int32"), "scores": ((count,), "float16")}
+    if masked is not None:
+        arrays |= {"pieces": ((), "int32"), "mask": ((masked.mask.shape[1],), "uint8")}
     artefact = ShardedArtefact(out, IMAGE_IDS, plan, len(lines), shard_size or max(1, len(lines)), arrays)
     if artefact.finished:
         return ImageIds(out).counts
@@ -346,7 +356,11 @@ def write_image_ids(
         for shard in artefact.missing():
             rows = None if excluded is None else excluded[shard.start : shard.stop]
             found = finder.find(lines[shard.start : shard.stop], rows)
-            artefact.write(shard, {"ids": found.ids, "scores": found.scores}, found.counts)
+            blocks = {"ids": found.ids, "scores": found.scores}
+            if masked is not None:
+                rows_of = slice(shard.start, shard.stop)
+                blocks |= {"pieces": masked.pieces[rows_of], "mask": masked.mask[rows_of]}
+            artefact.write(shard, blocks, found.counts)
         counts = _sum_of_counts(finder, artefact)  # waits for other ranks
         conclusion = Conclusion(counts, {})
         if this_rank().leads:
@@ -360,14 +374,18 @@ def write_image_ids(
         counts["unknown_excluded"] = sum(bool(key) and int(row) == NO_IMAGE for key, row in pairs)
     if finder.excludes:
         how["exclude"] = "no" if exclude_keys is None else "paired"
+    if masked is not None:
+        how["mask"] = masked.made_by["mask_prob"]
+        how["mask_seed"] = masked.made_by["mask_seed"]
     artefact.publish(
         {
             "sentences": len(lines),
             "images_per_sentence": count,
             "keys_sha256": collection.keys_sha256,
             "text_sha256": plan["text_sha256"],
-            "text_sketches": _sketches(lines if finder.reads == "text" else text or []),
+            "text_sketches": _sketches(text or (lines if finder.reads == "text" else [])),
             "counts": counts,
+            **({} if masked is None else {**masked.made_by, "mask_bytes": masked.mask.shape[1]}),
             **conclusion.measured,
             "signature": signature(
                 "retrieve", method=finder.method, n=count, **signed, keys=collection.keys_sha256[:8], **how
@@ -380,7 +398,8 @@ def write_image_ids(
 def _plan(finder: Finder, lines: list[str], exclude_keys: list[str] | None, text: list[str] | None) -> dict[str, Any]:
     """Whatever decides the bytes of a table."""
     digests = {"text_sha256": None if text is None else sha256_of_lines(text)}
-    digests[f"{finder.reads}_sha256"] = sha256_of_lines(lines)
+    reads = "queries" if finder.reads == "text" and text is not None else finder.reads  # of masked text
+    digests[f"{reads}_sha256"] = sha256_of_lines(lines)
     plan = {**finder.plan, "method": finder.method, "keys_sha256": finder.collection.keys_sha256, **digests}
     if finder.excludes:
         plan["exclude_sha256"] = None if exclude_keys is None else sha256_of_lines(exclude_keys)

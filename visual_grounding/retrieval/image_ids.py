@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import numpy as np
+
 from ..errors import InputError
 from ..features.store import FeatureStore
 from ..shares import percent
@@ -18,6 +20,37 @@ IMAGE_IDS = "image-ids"
 NO_IMAGE = -1
 
 
+class TableMask:
+    """The mask that a table of image ids was made with.
+
+    Args:
+        pieces: of `MaskedQueries`.
+        mask: likewise.
+        symbols_sha256: of the symbols of the dictionary whose pieces they are.
+        probability: that a piece is hidden.
+
+    Shapes:
+        pieces: (S,);  mask: (S, W)
+    """
+
+    def __init__(self, pieces: np.ndarray, mask: np.ndarray, symbols_sha256: str, probability: float) -> None:
+        self.pieces = pieces
+        self.mask = mask
+        self.symbols_sha256 = symbols_sha256
+        self.probability = probability
+
+    def hidden(self, line: int) -> np.ndarray:
+        """Which pieces of a line are hidden; none behind those that the mask has room for.
+
+        Shapes:
+            returns: (T,) bool
+        """
+        hidden = np.zeros(int(self.pieces[line]), dtype=bool)
+        found = np.unpackbits(self.mask[line])[: len(hidden)]
+        hidden[: len(found)] = found
+        return hidden
+
+
 class ImageIds:
     """Row numbers in a feature store, for each of S sentences at most N, best first.
 
@@ -27,6 +60,7 @@ class ImageIds:
         keys_sha256: the collection that the rows belong to.
         text_sha256: of the sentences that images were found for; None where the method read none.
         counts: what the method had to say about its sentences, e.g. how many were empty.
+        mask: of the words that were hidden from the finder; None where it saw all.
         recall: of an approximate search: the share of the N nearest images that it found, on a sample; else None.
 
     Raises:
@@ -52,6 +86,13 @@ class ImageIds:
         shape = (meta["sentences"], meta["images_per_sentence"])
         self.ids = open_array(self.folder / "ids.npy", shape, "int32")
         self.scores = open_array(self.folder / "scores.npy", shape, "float16")
+        self.mask: TableMask | None = None
+        if "mask_prob" in meta:
+            fields = {"mask_bytes": int, "mask_prob": float, "symbols_sha256": str}
+            said = read_meta(self.folder, IMAGE_IDS, **fields)
+            pieces = open_array(self.folder / "pieces.npy", shape[:1], "int32")
+            mask = open_array(self.folder / "mask.npy", (shape[0], said["mask_bytes"]), "uint8")
+            self.mask = TableMask(pieces, mask, said["symbols_sha256"], said["mask_prob"])
 
     def __len__(self) -> int:
         return self.ids.shape[0]

@@ -5,34 +5,26 @@ What a topic word is, and the lookup table: `topic_table.py`.
 """
 
 import argparse
-import multiprocessing
-import os
-import shutil
-import tempfile
-import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
-from ..errors import InputError, check_at_least_one
+from ..errors import check_at_least_one
 from ..features.store import FeatureStore
 from ..shares import warn_of
-from ..storage.artefact import sha256_of_file
 from ..storage.lines import sha256_of_lines
+from ..text.captions import digest_of_captions
 from ..text.stop_words import ENGLISH, stop_words_named
-from .finder import IMAGES_PER_SENTENCE, Conclusion, Finder, Flags, Found, add_images_per_sentence
+from .finder import IMAGES_PER_SENTENCE, Conclusion, Flags, Found, add_images_per_sentence
 from .image_ids import NO_IMAGE
+from .looking_up import LookingUp
 from .topic_table import TOPIC_WORDS, TopicTable, content_words, topic_words
 
 
-class KeywordFinder(Finder):
+class KeywordFinder(LookingUp[TopicTable]):
     """The N images whose captions share most topic words with the sentence; scores say how many.
-
-    Its lookup table lies on disk: where a table of image ids is written, in a folder beside it, else in a temporary one
-    that goes away with the finder. Copies in other processes read the same files.
 
     Args:
         captions: file of `key<TAB>caption` lines.
@@ -55,11 +47,9 @@ class KeywordFinder(Finder):
         images_per_sentence: int = IMAGES_PER_SENTENCE,
         stop_words: frozenset[str] = ENGLISH,
     ) -> None:
+        super().__init__()
         check_at_least_one(images_per_sentence=images_per_sentence)
-        try:
-            captions_sha256 = sha256_of_file(captions)
-        except OSError as error:
-            raise InputError(f"{captions} can't be read: {error.strerror or error}.") from error
+        captions_sha256 = digest_of_captions(captions)
         self.captions = Path(captions)
         self.collection = store
         self.images_per_sentence = images_per_sentence
@@ -71,7 +61,6 @@ class KeywordFinder(Finder):
             "n": images_per_sentence,
         }
         self.signed = {"captions": captions_sha256[:8], "topic_words": TOPIC_WORDS, "stop_words": len(stop_words)}
-        self._table: TopicTable | None = None
 
     @classmethod
     def add_arguments(cls, parser: Flags) -> None:
@@ -98,65 +87,13 @@ class KeywordFinder(Finder):
         stop_words = ENGLISH if args.stop_words is None else stop_words_named(args.stop_words)
         return cls(args.captions, FeatureStore(args.image_features), args.images_per_sentence, stop_words)
 
-    @property
-    def table(self) -> TopicTable:
-        """The lookup table; made in a temporary folder where it isn't there yet.
+    def build(self, folder: Path) -> TopicTable:
+        """The lookup table, with its files in a folder.
 
         Raises:
-            InputError: as `TopicTable`, or the folder can't be written.
+            InputError: as `TopicTable`.
         """
-        if self._table is None:
-            try:
-                folder = Path(tempfile.mkdtemp(prefix="visual-grounding-topics-"))
-                weakref.finalize(self, _remove, folder, os.getpid())
-                self._table = self._build(folder)
-                if multiprocessing.parent_process() is not None:  # such a process ends without cleaning up
-                    _remove(folder, os.getpid())  # what is open stays readable
-            except OSError as error:
-                raise InputError(
-                    f"{tempfile.gettempdir()} can't be written: {error.strerror or error}. TMPDIR may name another "
-                    "folder for the lookup table of keywords."
-                ) from error
-        return self._table
-
-    def make_shared(self) -> None:
-        """Make the lookup table.
-
-        Raises:
-            InputError: as `table`.
-        """
-        _ = self.table
-
-    def _build(self, folder: Path) -> TopicTable:
         return TopicTable(self.captions, self.collection, self.stop_words, folder)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_table": self.table}  # made once, for all processes
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ = state
-        if not state["_table"].is_there:
-            self._table = None
-
-    @contextmanager
-    def working_in(self, folder: Path) -> Iterator[None]:
-        """Keep the lookup table in a folder, and remove it in the end.
-
-        Raises:
-            InputError: as `TopicTable`, or something can't be written.
-        """
-        try:
-            shutil.rmtree(folder, ignore_errors=True)  # left by a run that was killed
-            folder.mkdir()
-            self._table = self._build(folder)
-            yield
-        except OSError as error:
-            raise InputError(
-                f"{folder.parent} can't be written: {error.strerror or error}. What is done stays; rerun."
-            ) from error
-        finally:
-            self._table = None
-            shutil.rmtree(folder, ignore_errors=True)
 
     def search(self, lines: list[str], empty: np.ndarray, excluded: np.ndarray | None) -> Found:
         """The images that most of each sentence's topic words point to.
@@ -199,9 +136,3 @@ class KeywordFinder(Finder):
         yield from warn_of(counts["short"], lines, said)
         said = f"are of images that {self.collection.folder} doesn't have; they aren't used."
         yield from warn_of(counts["unknown_captions"], counts["captions"], said, "captions")
-
-
-def _remove(folder: Path, process: int) -> None:
-    """Unless this is a copy by fork: the folder belongs to the process that made it."""
-    if os.getpid() == process:
-        shutil.rmtree(folder, ignore_errors=True)

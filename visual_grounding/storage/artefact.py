@@ -57,7 +57,7 @@ def sync_folder(folder: Path) -> None:
 def _named(format: str) -> str:
     """An artefact's kind as a person calls it."""
     names = {"feature-store": "a feature store", "image-ids": "image ids", "index": "an index"}
-    names |= {"pieces": "pieces", "vokens": "vokens"}
+    names |= {"pieces": "pieces", "vokens": "vokens", "examples": "labelled examples"}
     return names.get(format, f"a {format}")
 
 

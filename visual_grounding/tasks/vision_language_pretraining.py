@@ -13,17 +13,17 @@ from functools import partial
 from typing import Any, Optional
 
 from fairseq import utils
-from fairseq.data import ConcatDataset, Dictionary, LanguagePairDataset, data_utils
+from fairseq.data import ConcatDataset, Dictionary, LanguagePairDataset
 from fairseq.tasks import FairseqTask, register_task
 
 from ..data.masked_pairs import MaskedPairs
 from ..data.paired_images import OwnOrOtherImages
+from ..data.text_of_one_language import number_of_mask, open_text
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
-from ..errors import InputError, in_short
+from ..errors import InputError
 from ..modules.masking import MASK_ALONE
 from ..text.pieces import join_pieces
-from ..text.tokenizer_bridge import MASK
 
 VALIDATION_SEED = 0  # whatever the seed of the training, so that runs compare
 
@@ -67,12 +67,7 @@ class VisionLanguagePretrainingTask(FairseqTask):
                 "--image-ids DIR with a table for each split."
             )
         check_mask_prob(cfg.mask_prob)
-        self.mask: int = dictionary.indices.get(MASK, -1)
-        if self.mask < 0:
-            raise InputError(
-                f"{path} should have a symbol {MASK} to hide words with, but has none. visual-grounding prepare pieces "
-                f"makes a dictionary that has it; to one of plain words add the line '{MASK} 1', and binarise anew."
-            )
+        self.mask = number_of_mask(dictionary, path)
         self.images = VisualContext(cfg, self)
         self.images.check_tables()
         self.images.need_columns("boxes", why="for --task vision_language_pretraining")
@@ -145,16 +140,7 @@ class VisionLanguagePretrainingTask(FairseqTask):
         prefixes = [self._prefix(folder, split)]
         while combine and self._found(folder, f"{split}{len(prefixes)}"):
             prefixes.append(self._prefix(folder, f"{split}{len(prefixes)}"))
-        texts = []
-        for prefix in prefixes:
-            try:
-                texts.append(data_utils.load_indexed_dataset(prefix, self.dictionary, None))
-            except Exception as error:  # a broken file fails in many ways
-                raise InputError(
-                    f"{prefix}.idx should be binarised text, but reading failed: {in_short(error)}. Binarise the text "
-                    "anew."
-                ) from error
-        return texts
+        return [open_text(prefix, self.dictionary) for prefix in prefixes]
 
     def _prefix(self, folder: str, split: str) -> str:
         """The binarised text of a split, without its endings."""

@@ -14,22 +14,23 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from fairseq import utils
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import FairseqTask, register_task
 from fairseq.tasks.fairseq_task import StatefulContainer
 from omegaconf import II
 
 from ..data.complete_batches import CompleteBatches
+from ..data.text_of_one_language import load_dictionary, load_text, number_of_mask, parts_of_split
 from ..data.voken_blocks import ENDS, VokenBlocks
 from ..data.voken_labels import LABELS, SENTENCE_LABELS, VokenLabels
 from ..data.voken_memory import VokenMemory
 from ..data.voken_text import VokenText
 from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
-from ..errors import InputError, in_short
+from ..errors import InputError
 from ..modules.masking import BERT_REPLACEMENT
 from ..storage.artefact import META
-from ..text.tokenizer_bridge import MASK, PADDING_WORD
+from ..text.tokenizer_bridge import PADDING_WORD
 from ..vokenization.vokens import Vokens
 
 logger = logging.getLogger(__name__)
@@ -100,13 +101,7 @@ class VokenLMTask(FairseqTask):
         super().__init__(cfg)
         self.dictionary, self.path = dictionary, path
         _check_flags(cfg)
-        self.mask: int = dictionary.indices.get(MASK, -1)
-        if self.mask < 0:
-            raise InputError(
-                f"{path} should have a symbol {MASK} to hide words with, but has none. The dictionary of vokens, and "
-                f"that of visual-grounding prepare pieces, has it; to one of plain words add the line '{MASK} 1', and "
-                "binarise anew."
-            )
+        self.mask = number_of_mask(dictionary, path)
         self.memory = VokenMemory(StatefulContainer())
         self.state = self.memory
         self.memory.remember_words("pieces", path, dictionary.symbols)
@@ -122,13 +117,7 @@ class VokenLMTask(FairseqTask):
         """
         if not cfg.data:
             raise InputError("--task voken_lm needs a folder of binarised text.")
-        path = os.path.join(utils.split_paths(cfg.data)[0], "dict.txt")
-        if not os.path.isfile(path):
-            raise InputError(
-                f"{path} should be the dictionary of the text, as fairseq-preprocess --only-source writes it, but it "
-                "isn't there."
-            )
-        return cls(cfg, cls.load_dictionary(path), path)
+        return cls(cfg, *load_dictionary(utils.split_paths(cfg.data)[0]))
 
     @property
     def source_dictionary(self) -> Dictionary:
@@ -186,17 +175,14 @@ class VokenLMTask(FairseqTask):
             self.memory.take_over_restored(self.cfg)
         folders = utils.split_paths(str(self.cfg.data))
         folder = folders[(epoch - 1) % len(folders) if training else 0]
-        names = [split]
-        while combine and os.path.isfile(os.path.join(folder, f"{split}{len(names)}.idx")):
-            names.append(f"{split}{len(names)}")
         masking = Masking(self.cfg.mask_prob, BERT_REPLACEMENT, int(self.cfg.seed) if training else None)
         labels = None
         if self.tells_vokens:
             kind, sentence = str(self.cfg.voken_labels), str(self.cfg.voken_sentence_label)
             labels = VokenLabels(kind, self.voken_count, masking, sentence)
         texts = []
-        for name in names:
-            text, place = self._load_text(folder, name)
+        for name in parts_of_split(folder, split, combine):
+            text, place = load_text(folder, name, self.dictionary), os.path.join(folder, name)
             vokens = self._open(name, epoch if training else 1) if self._reads_vokens else None
             texts.append(VokenText(text, place, self.dictionary.symbols, vokens))
         own = [not PADDING_WORD.fullmatch(symbol) for symbol in self.dictionary.symbols]
@@ -208,20 +194,6 @@ class VokenLMTask(FairseqTask):
     @property
     def _reads_vokens(self) -> bool:
         return self.tells_vokens and str(self.cfg.voken_labels) != "tokens"
-
-    def _load_text(self, folder: str, name: str) -> tuple[Any, str]:
-        place = os.path.join(folder, name)
-        if not os.path.isfile(f"{place}.idx"):
-            raise InputError(
-                f"{folder} should hold {name}.idx, text binarised by fairseq-preprocess --only-source, but it isn't "
-                "there."
-            )
-        try:
-            return data_utils.load_indexed_dataset(place, self.dictionary, None), place
-        except Exception as error:  # a broken file fails in many ways
-            raise InputError(
-                f"{place}.idx should be binarised text, but reading failed: {in_short(error)}. Binarise the text anew."
-            ) from error
 
     def _open(self, name: str, epoch: int) -> Vokens:
         """The vokens of a part of a split: of these candidates, of this dictionary."""

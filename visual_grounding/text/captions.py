@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import InputError
+from ..storage.artefact import sha256_of_file
 from ..storage.lines import iterate_lines
 
 
@@ -30,3 +31,15 @@ def read_captions(path: str | Path) -> list[tuple[str, str]]:
         InputError: as `iterate_captions`.
     """
     return list(iterate_captions(path))
+
+
+def digest_of_captions(path: str | Path) -> str:
+    """sha256 of a file of captions.
+
+    Raises:
+        InputError: it can't be read.
+    """
+    try:
+        return sha256_of_file(Path(path))
+    except OSError as error:
+        raise InputError(f"{path} can't be read: {error.strerror or error}.") from error

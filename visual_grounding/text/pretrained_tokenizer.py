@@ -13,7 +13,7 @@ from ..errors import InputError, first_line
 _NO_LIMIT = 1_000_000
 _FEWEST_POSITIONS = 2  # those of the special tokens around a sentence
 # Encoders of these families count positions from the padding symbol's number + 1, and so have fewer of them for text.
-_POSITIONS_AFTER_PADDING = ("roberta", "camembert", "mpnet", "xmod", "data2vec-text", "ibert", "longformer", "luke")
+POSITIONS_AFTER_PADDING = ("roberta", "camembert", "mpnet", "xmod", "data2vec-text", "ibert", "longformer", "luke")
 _FEWEST_OF_EMBEDDED = 0.9  # some models embed a few pieces more than there are
 
 _HERE = "a folder with a pretrained model, or a model's name on the hub (offline only one that was downloaded before)"
@@ -85,7 +85,7 @@ def positions_of(config: Any) -> int:
     512
     """
     positions = getattr(config, "max_position_embeddings", None) or _NO_LIMIT
-    if any(family in config.model_type for family in _POSITIONS_AFTER_PADDING):
+    if any(family in config.model_type for family in POSITIONS_AFTER_PADDING):
         positions -= (config.pad_token_id or 0) + 1
     return positions
 

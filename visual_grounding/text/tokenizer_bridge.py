@@ -35,6 +35,18 @@ _SPELLED_BY_NUMBER = re.compile(r"<piece:\d+>")
 _LINE_ENDS = re.compile(r"[\r\n]+")
 
 
+def without_padding_words(symbols: Sequence[str]) -> list[str]:
+    """A dictionary's symbols without the words that fairseq fills it up with, at its end.
+
+    >>> without_padding_words(["a", "madeupword0000", "madeupword0001"])
+    ['a']
+    """
+    last = len(symbols)
+    while last and PADDING_WORD.fullmatch(symbols[last - 1]):
+        last -= 1
+    return list(symbols[:last])
+
+
 class TokenizerBridge:
     """A tokenizer's pieces under fairseq's numbers.
 
@@ -86,6 +98,29 @@ class TokenizerBridge:
 
     def __len__(self) -> int:
         return len(self.symbols)
+
+    @cached_property
+    def has_segments(self) -> bool:
+        """Whether the tokenizer says which of two sentences a piece belongs to, as a BERT's does."""
+        return 1 in self.tokenizer("a", "a", verbose=False).get("token_type_ids", [])
+
+    @cached_property
+    def between(self) -> list[int]:
+        """fairseq's numbers of what the tokenizer puts between two sentences; a BERT's [SEP] is that of `</s>`.
+
+        Raises:
+            InputError: around two sentences it puts other symbols than around one.
+        """
+        numbers = [self._number_of_id[number] for number in self.tokenizer("a", "a", verbose=False)["input_ids"]]
+        (one,) = self.numbers_of(["a"])
+        end = len(self.opening) + len(one)
+        between = numbers[end : len(numbers) - len(one + self.closing)]
+        if numbers != [*self.opening, *one, *between, *one, *self.closing]:
+            raise InputError(
+                f"tokenizer {self.name!r} should put the same symbols around two sentences as around one, but makes "
+                f"{self.line_of(numbers)} of 'a' and 'a'. Take another pretrained model."
+            )
+        return between
 
     def _config(self) -> Any:
         from transformers import AutoConfig

@@ -1,0 +1,85 @@
+"""Sentences a second of every way to associate images with text, against a million candidates.
+
+  python benchmarks/association.py [--images 1000000 --sentences 512] [--methods keyword scene object]
+
+The collection is of random captions, 12 words each, whose words are as frequent as words are (Zipf); word vectors are
+random; the noun collection has a noun for every 100 images. A finder is opened once, which is shown apart, and asked a
+table's shard of sentences at a time. Nothing is judged: how fast is fast enough depends on the corpus.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from pairs import machine
+from synthetic import sentence_lengths, write_store
+
+from visual_grounding.retrieval.finder import open_finder
+
+WORDS = 20_000
+VECTOR_SIZE = 300
+METHODS = ("keyword", "scene", "object")
+
+
+def sentences(lengths: np.ndarray, seed: int) -> Iterator[str]:
+    """Random sentences of these lengths."""
+    rng = np.random.default_rng(seed)
+    chances = 1 / np.arange(10, WORDS + 10)
+    words = rng.choice(WORDS, int(lengths.sum()), p=chances / chances.sum())
+    for part in np.split(words, np.cumsum(lengths)[:-1]):
+        yield " ".join(f"word{word}" for word in part)
+
+
+def write_collection(folder: Path, images: int) -> None:
+    """A store without numbers, captions, nouns, word vectors."""
+    write_store(folder / "store", images, 1, np.arange(0))
+    with open(folder / "captions.tsv", "w", encoding="utf-8") as file:
+        for row, caption in enumerate(sentences(np.full(images, 12), seed=1)):
+            file.write(f"photo{row:09d}.jpg\t{caption}\n")
+    with open(folder / "nouns.tsv", "w", encoding="utf-8") as file:
+        file.writelines(f"word{row // 100 % WORDS}\t\tphoto{row:09d}.jpg\n" for row in range(images))
+    vectors = np.random.default_rng(2).normal(size=(WORDS, VECTOR_SIZE))
+    with open(folder / "vectors.txt", "w", encoding="utf-8") as file:
+        file.write(f"{WORDS} {VECTOR_SIZE}\n")
+        for word, vector in enumerate(vectors):
+            file.write(f"word{word} {' '.join(f'{value:.3f}' for value in vector)}\n")
+
+
+def main() -> int:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=1_000_000)
+    parser.add_argument("--sentences", type=int, default=512)
+    parser.add_argument("--count", type=int, default=16, help="images of a sentence")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    args = parser.parse_args()
+    print(machine())
+    lines = list(sentences(sentence_lengths(args.sentences), seed=3))
+    with tempfile.TemporaryDirectory() as name:
+        write_collection(Path(name), args.images)
+        flags = {
+            "keyword": f"--captions {name}/captions.tsv",
+            "scene": f"--captions {name}/captions.tsv --word-vectors {name}/vectors.txt",
+            "object": f"--nouns {name}/nouns.tsv --word-vectors {name}/vectors.txt --tagger none",
+        }
+        for method in args.methods:
+            start = time.perf_counter()
+            finder = open_finder(f"{method} {flags[method]} --image-features {name}/store -n {args.count}")
+            opened = time.perf_counter() - start
+            finder.find(lines[:8])
+            start = time.perf_counter()
+            found = finder.find(lines)
+            rate = len(lines) / (time.perf_counter() - start)
+            some = (found.ids >= 0).any(axis=1).mean()
+            print(
+                f"{method}: {rate:.1f} sentences/s, opened in {opened:.1f} s; {some:.1%} of the sentences have images"
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

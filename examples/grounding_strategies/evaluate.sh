@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Perplexities of captions and passages, scores of tasks, tables over seeds. Choices: settings.sh.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
+
+perplexity() { # SEED NAME MODEL FLAGS…: OUT/seedS/scores/NAME, of development lines
+    local seed=$1 name=$2 model=$3
+    shift 3
+    run "seed$seed/perplexity-$name" visual-grounding evaluate perplexity --device "$DEVICE" \
+        --checkpoint "$OUT/seed$seed/pretrained/$model/checkpoint_last.pt" "$@" --out "$OUT/seed$seed/scores/$name"
+}
+captions_of() { # NAME: flags for the development captions, asked of a model of this strategy
+    case $1 in
+    none) printf '%s\n' --split valid --data "$OUT/bin/captions" ;;
+    none-captions | i2t* | t2i | both | regions-*) printf '%s\n' --split captions-valid ;;
+    *) printf '%s\n' --split valid --data "$OUT/bin/captions" --image-ids "$OUT/ids/paired" --images-per-sentence 1 ;;
+    esac
+}
+perplexities() { # SEED STRATEGY: of captions with their own photo, without, with another's; of passages, all by one mask
+    local seed=$1 name=$2 of masks=(--masks "$OUT/ids/wiki/scene/valid")
+    mapfile -t of < <(captions_of "$name")
+    case $name in
+    none | none-captions) perplexity "$seed" "captions.$name" "$name" "${of[@]}" ;;
+    *)
+        perplexity "$seed" "captions.$name.shuffled" "$name" "${of[@]}" --image-order congruent shuffled
+        perplexity "$seed" "captions.$name.blank" "$name" "${of[@]}" --image-order congruent blank
+        ;;
+    esac
+    perplexity "$seed" "wiki.$name" "$name" --split valid "${masks[@]}"
+}
+score() { # SEED TASK STRATEGY: OUT/seedS/scores/TASK.STRATEGY, against the encoder alone
+    run "seed$1/score-$2-$3" visual-grounding evaluate predictions --device "$DEVICE" --split "$(split_of "$2")" \
+        --checkpoint "$OUT/seed$1/tuned/$2/$3/checkpoint_last.pt" --twin-checkpoint "$OUT/seed$1/tuned/$2/bert/checkpoint_last.pt" \
+        --out "$OUT/seed$1/scores/$2.$3"
+}
+split_of() { case $1 in sick) echo valid ;; *) echo test ;; esac } # SICK's own test set isn't at hand
+
+others=()
+for seed in $(seq "$SEEDS"); do
+    if [ "$seed" != 1 ]; then others+=("$OUT/seed$seed"); fi
+    step "seed $seed: perplexities"
+    for name in $STRATEGIES; do later perplexities "$seed" "$name"; done
+    finish
+    # The floors: the same captions, asked of the twin that learned from the same text without photos.
+    for name in i2t ${FULL:+i2t-shuffled}; do
+        twin=(--split captions-valid --twin-checkpoint "$OUT/seed$seed/pretrained/none-captions/checkpoint_last.pt")
+        perplexity "$seed" "floor.$name" "$name" "${twin[@]}"
+        perplexity "$seed" "floor.$name.shuffled" "$name" "${twin[@]}" --image-order shuffled
+    done
+    step "seed $seed: tasks"
+    for task in $TASKS; do
+        for name in $TUNED; do later score "$seed" "$task" "$name"; done
+    done
+    finish
+done
+step "tables over seeds: OUT/table"
+visual-grounding report runs "$OUT/seed1" "${others[@]}" --out "$OUT/table"

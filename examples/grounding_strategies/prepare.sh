@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Raw files -> captions, passages, photos; images for passages and for the tasks' sentences. Choices: settings.sh.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
+if [ ! -d "$DATA/flickr8k" ]; then
+    echo "DATA should be a folder with flickr8k/ and downstream/ in it, but is '$DATA'. Name yours: DATA=/path/to/data bash $here/run.sh" >&2
+    exit 2
+fi
+step "captions, passages of WikiText, word vectors, nouns; photos as one region each"
+run texts python $here/corpora.py --data "$DATA" --out "$OUT" ${LIMIT:+--limit "$LIMIT"}
+run photos visual-grounding import --arrays "$DATA/flickr8k/features/mobilenet1.0_pooled1024.npy" --keys "$OUT/photos.keys" \
+    --made-by "MobileNetV1 1.0, mean of conv_pw_12" --out "$OUT/photos"
+if [ -n "$FULL" ]; then
+    for regions in 1 4 8 16; do
+        run "regions-$regions" visual-grounding import --arrays "$OUT/regions/$regions.npy" --keys "$OUT/photos.keys" \
+            --made-by "DEIMv2-Femto, COCO" --out "$OUT/detected/$regions"
+    done
+fi
+for text in captions wiki; do
+    run "pieces-$text" visual-grounding prepare pieces --tokenizer "$BERT" --text "$OUT/$text"/*.txt --out "$OUT/pieces/$text"
+    pieces=$OUT/pieces/$text tests=()
+    if [ $text = wiki ]; then tests=(--testpref "$pieces/test.txt"); fi
+    run "binarise-$text" fairseq-preprocess --only-source --srcdict "$pieces/dict.txt" --trainpref "$pieces/train.txt" \
+        --validpref "$pieces/valid.txt" "${tests[@]}" --destdir "$OUT/bin/$text"
+done
+
+find_images() { # METHOD TEXT IDS FLAGS…: OUT/ids/IDS
+    local method=$1 text=$2 ids=$3 name=retrieve-${3//\//-}
+    shift 3
+    case $method in
+    keyword)
+        run "$name" visual-grounding retrieve --method keyword --captions "$OUT/captions.tsv" \
+            --image-features "$OUT/photos" --text "$text" "$@" --out "$OUT/ids/$ids"
+        ;;
+    scene)
+        run "$name" visual-grounding retrieve --method scene --captions "$OUT/captions.tsv" --word-vectors "$OUT/vectors.txt" \
+            --image-features "$OUT/photos" --text "$text" "$@" --out "$OUT/ids/$ids"
+        ;;
+    object)
+        run "$name" visual-grounding retrieve --method object --nouns "$OUT/nouns.tsv" --word-vectors "$OUT/vectors.txt" \
+            --tagger none --image-features "$OUT/photos" --text "$text" "$@" --out "$OUT/ids/$ids"
+        ;;
+    esac
+}
+
+step "each caption's own photo; images for passages, without the words that a mask hides: $METHODS"
+for split in train valid; do
+    run "pair-$split" visual-grounding retrieve --method paired --image-features "$OUT/photos" \
+        --keys "$OUT/captions/$split.keys" --text "$OUT/captions/$split.txt" -n 1 --out "$OUT/ids/paired/$split"
+done
+most=$(printf '%s\n' $COUNTS | sort -n | tail -1)
+masked=(--mask-prob 0.15 --mask-tokenizer "$BERT")
+for method in $METHODS; do
+    for split in train valid test; do
+        later find_images "$method" "$OUT/wiki/$split.txt" "wiki/$method/$split" -n "$most" "${masked[@]}"
+    done
+done
+finish
+
+prepare_task() { # TASK: OUT/tasks/TASK
+    local out=$OUT/tasks/$1 data=$DATA/downstream
+    case $1 in
+    sick)
+        run prepare-sick visual-grounding prepare sick --train "$data/sick/SICK_train.txt" --valid "$data/sick/SICK_trial.txt" \
+            --tokenizer "$BERT" --out "$out"
+        ;;
+    rte) run prepare-rte visual-grounding prepare rte --all "$data/rte/train.tsv" --tokenizer "$BERT" --out "$out" ;;
+    joci)
+        run unzip-joci python -m zipfile -e "$data/joci/joci.csv.zip" "$OUT/raw"
+        run prepare-joci visual-grounding prepare joci --all "$OUT/raw/joci.csv" --only SUBSET=SNLI --tokenizer "$BERT" --out "$out"
+        ;;
+    vua)
+        data+=/vua/VUA_formatted
+        run prepare-vua visual-grounding prepare vua --train "${data}_train.csv" --valid "${data}_val.csv" \
+            --test "${data}_test.csv" --tokenizer "$BERT" --out "$out"
+        ;;
+    vuan)
+        data+=/vua/VUA_seq_formatted
+        run prepare-vuan visual-grounding prepare vua --train "${data}_train.csv" --valid "${data}_val.csv" \
+            --test "${data}_test.csv" --tokenizer "$BERT" --out "$out"
+        ;;
+    pdtb)
+        run prepare-pdtb visual-grounding prepare pdtb --all "$data"/discogem_substitute_for_pdtb/*_wide.tsv \
+            --tokenizer "$BERT" --out "$out"
+        ;;
+    *) echo "TASKS should be among sick, rte, joci, vua, vuan and pdtb, but has '$1'." >&2; return 2 ;;
+    esac
+}
+step "tasks: $TASKS; images for their first sentences"
+for task in $TASKS; do
+    prepare_task "$task"
+    for method in $METHODS; do
+        for text in "$OUT/tasks/$task"/*.first; do
+            split=$(basename "$text" .first)
+            later find_images "$method" "$text" "tasks/$task/$method/$split" -n 16
+        done
+    done
+done
+finish
+run overlap python -c "import sys; sys.path.insert(0, '$here'); from pathlib import Path; import corpora; corpora.write_overlap(Path('$OUT'), sorted(Path('$OUT/tasks').iterdir()))"

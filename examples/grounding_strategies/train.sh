@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Grounded language models, a strategy each, and each of them on the tasks. Choices: settings.sh.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
+
+# strategy NAME: what it adds to fairseq-train, one a line.
+#   none             passages alone, always the placeholder
+#   none-captions    passages and captions, mixed 1:1, without their photos: the same data as i2t
+#   i2t, t2i, both   the same with their photos: hidden words, hidden regions, the one or the other; i2t-shuffled: others'
+#   regions-R        as i2t with the R regions of each photo that a detector is surest of
+#   METHOD-N         passages with the N best images that were found for them
+strategy() {
+    local captions=(--caption-data "$OUT/bin/captions" --image-features "$OUT/photos" --image-ids "$OUT/ids/paired")
+    case $1 in
+    none) ;;
+    none-captions) printf '%s\n' "${captions[@]}" --image-order blank ;;
+    i2t) printf '%s\n' "${captions[@]}" ;;
+    i2t-shuffled) printf '%s\n' "${captions[@]}" --image-order shuffled ;;
+    t2i) printf '%s\n' "${captions[@]}" --grounding-objective jmrm ;;
+    regions-*) printf '%s\n' --caption-data "$OUT/bin/captions" --image-features "$OUT/detected/${1#*-}" --image-ids "$OUT/ids/paired" ;;
+    both) printf '%s\n' "${captions[@]}" --grounding-objective both ;;
+    *) printf '%s\n' --image-features "$OUT/photos" --image-ids "$OUT/ids/wiki/${1%-*}" --images-per-sentence "${1#*-}" ;;
+    esac
+}
+pretrain() { # SEED STRATEGY: OUT/seedS/pretrained/STRATEGY
+    local more
+    mapfile -t more < <(strategy "$2")
+    run "seed$1/pretrain-$2" fairseq-train "$OUT/bin/wiki" --user-dir visual_grounding --task grounded_lm \
+        --arch grounded_albert --grounded-text-encoder "$BERT" --criterion grounded_masked_lm --max-pieces 64 \
+        --optimizer adam --clip-norm 1 --lr-scheduler polynomial_decay "${rates[@]}" --total-num-update "$UPDATES" \
+        --max-update "$UPDATES" --no-epoch-checkpoints --save-dir "$OUT/seed$1/pretrained/$2" --seed "$1" \
+        "${device[@]}" --log-format simple "${more[@]}"
+}
+tune() { # SEED STRATEGY TASK: OUT/seedS/tuned/TASK/STRATEGY; bert is the encoder alone
+    local model=(--arch grounded_albert --visual-pretrained "$OUT/seed$1/pretrained/$2/checkpoint_last.pt")
+    if [ "$2" = bert ]; then model=(--arch visual_aware_bert --bert "$BERT"); fi
+    case $2 in *-*[0-9])
+        model+=(--image-features "$OUT/photos" --image-ids "$OUT/ids/tasks/$3/${2%-*}" --images-per-sentence "$(least "${2#*-}" 16)") ;;
+    esac
+    # The last checkpoint counts: nothing is chosen on rows that are reported.
+    run "seed$1/tune-$3-$2" fairseq-train "$OUT/tasks/$3" --user-dir visual_grounding --task grounded_sentence_prediction \
+        --criterion grounded_sentence_prediction --max-pieces 64 "${model[@]}" --optimizer adam --clip-norm 1 \
+        --lr-scheduler polynomial_decay "${task_rates[@]}" --total-num-update "$TASK_UPDATES" --max-update "$TASK_UPDATES" \
+        --no-epoch-checkpoints --save-dir "$OUT/seed$1/tuned/$3/$2" --seed "$1" "${device[@]}" --log-format simple
+}
+least() { echo $(($1 < $2 ? $1 : $2)); }
+
+for seed in $(seq "$SEEDS"); do
+    step "seed $seed: pre-training, $UPDATES updates each: $STRATEGIES"
+    for name in $STRATEGIES; do later pretrain "$seed" "$name"; done
+    finish
+    step "seed $seed: tasks: $TASKS"
+    for task in $TASKS; do
+        for name in bert $TUNED; do later tune "$seed" "$name" "$task"; done
+    done
+    finish
+done

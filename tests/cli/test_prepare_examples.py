@@ -1,0 +1,238 @@
+"""prepare snli, sick, …: what is written, said, shared out, added and refused."""
+
+import json
+import os
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+from small_tokenizers import make_tokenizer, minilm
+
+from visual_grounding.cli import prepare_examples
+from visual_grounding.cli.main import main
+from visual_grounding.storage.lines import read_lines
+
+SICK = "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\n"
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Where the tables of a test lie, as SICK's."""
+    for name, labels in (("train", ["NEUTRAL", "ENTAILMENT", "NEUTRAL"]), ("dev", ["NEUTRAL", "CONTRADICTION"])):
+        rows = [f"{n}\tA dog runs.\tIt sits {n}{name}.\t{label}\t{n}.5\n" for n, label in enumerate(labels)]
+        (tmp_path / f"{name}.tsv").write_text(SICK + "".join(rows))
+    return tmp_path
+
+
+def run(capsys, *words):
+    status = main(["prepare", *map(str, words)])
+    said = capsys.readouterr()
+    return status, said.out, "".join(line for line in said.err.splitlines(True) if "sentences/s" not in line)
+
+
+def sick(files, *words, train=True, tokenizer=None):
+    given = ["--train", files / "train.tsv"] if train else []
+    return ["sick", *given, "--tokenizer", tokenizer or minilm(), "--out", files / "out", *words]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_pairs_are_written_and_counted(files, capsys):
+    status, said, warned = run(capsys, *sick(files, "--valid", files / "dev.tsv"))
+    assert status == 0 and said.startswith(
+        "columns: sentence_A, sentence_B -> entailment_label; not read: pair_ID, relatedness_score\n"
+        "train: 3 examples\nvalid: 2 examples\nanswers: ENTAILMENT, NEUTRAL\nprepare|task:sick|tokenizer:"
+    )
+    assert warned == (
+        "warning: 1 of 2 examples of valid (50.0 %) have an answer that no example to train on has, and count as "
+        "wrong.\n"
+    )
+    assert read_lines(files / "out/valid.first") == ["A dog runs."] * 2
+    assert read_lines(files / "out/valid.second.pieces") == ["it sits 0 ##dev .", "it sits 1 ##dev ."]
+    assert read_lines(files / "out/valid.answers") == ["NEUTRAL", "CONTRADICTION"]
+    meta = json.loads((files / "out/meta.json").read_text())
+    assert (meta["answers"], meta["labels"], meta["separators"]) == ("classes", ["ENTAILMENT", "NEUTRAL"], 1)
+    before = contents(files / "out")
+    assert run(capsys, *sick(files, "--valid", files / "dev.tsv"))[0] == 0 and contents(files / "out") == before
+
+
+def test_splits_are_added_by_the_same_flags_alone(files, capsys, tmp_path):
+    assert run(capsys, *sick(files))[0] == 0
+    status, said, _ = run(capsys, *sick(files, "--test", files / "dev.tsv", train=False))
+    assert status == 0 and "test: 2 examples" in said and "train: as before" in said
+    assert set(json.loads((files / "out/meta.json").read_text())["splits"]) == {"train", "test"}
+    assert run(capsys, *sick(files))[0] == 0  # the same examples to train on
+    (files / "train.tsv").write_text(SICK + "1\ta\tb\tX\t1\n1\tc\td\tY\t1\n")
+    status, _, told = run(capsys, *sick(files))
+    assert status == 2 and "should hold examples of one making, but has test of an earlier run" in told
+    other = make_tokenizer(tmp_path / "other", "wordpiece")
+    status, _, told = run(capsys, *sick(files, "--valid", files / "dev.tsv", train=False, tokenizer=other))
+    assert status == 2 and "should hold examples of one making" in told
+    status, _, told = run(capsys, *sick(files, "--columns", "sentence_A", "sentence_B", "relatedness_score", "--valid",
+                                        files / "dev.tsv", train=False))  # fmt: skip
+    assert status == 2 and "should hold examples of one making" in told
+
+
+def test_splits_that_are_added_have_as_many_sentences_and_the_same_answers(files, capsys):
+    glue = ["glue", "--tokenizer", minilm(), "--out", files / "out"]
+    (files / "pairs.tsv").write_text("sentence1\tsentence2\tlabel\na\tb\tx\nc\td\ty\n")
+    (files / "single.tsv").write_text("sentence\tlabel\na\tx\n")
+    (files / "scores.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t1\n")
+    assert run(capsys, *glue, "--train", files / "pairs.tsv")[0] == 0
+    for name, said in (("single", "but are of 1 with classes"), ("scores", "but are of 2 with values")):
+        status, _, told = run(capsys, *glue, "--test", files / f"{name}.tsv")
+        assert status == 2 and f"should be of 2 sentences with classes to be told, as those to train on, {said}" in told
+
+
+def test_numbers_of_another_column_are_taken(files, capsys):
+    words = ["--columns", "sentence_A", "sentence_B", "relatedness_score"]
+    status, said, warned = run(capsys, *sick(files, *words, "--valid", files / "dev.tsv"))
+    assert status == 0 and "answers" not in said and not warned
+    assert read_lines(files / "out/train.answers") == ["0.5", "1.5", "2.5"]
+    assert json.loads((files / "out/meta.json").read_text())["answers"] == "values"
+
+
+def test_one_file_is_shared_out(files, capsys):
+    rows = "".join(f"{n}\tdog {n // 2}\tIt sits.\t{'NEUTRAL' if n % 3 else 'ENTAILMENT'}\t1\n" for n in range(40))
+    (files / "all.tsv").write_text(SICK + rows)
+    words = ["--all", files / "all.tsv", "--shares", 50, 25, 25]
+    status, said, _ = run(capsys, *sick(files, *words, train=False))
+    assert status == 0 and "train: 20 examples\nvalid: 10 examples\ntest: 10 examples" in said
+    parts = [set(read_lines(files / f"out/{split}.first")) for split in ("train", "valid", "test")]
+    assert [len(part) for part in parts] == [10, 5, 5] and len(set.union(*parts)) == 20
+    # Another way of sharing would put rows of the test split that stays into the others.
+    status, _, told = run(capsys, *sick(files, "--all", files / "all.tsv", "--shares", 50, 50, 0, train=False))
+    assert status == 2 and "should hold examples of one making, but has test of an earlier run" in told
+    words = ["--all", files / "all.tsv", "--shares", 50, 50, 0, "--out", files / "other"]
+    status, said, _ = run(capsys, *sick(files, *words, train=False))
+    assert status == 0 and "train: 20 examples\nvalid: 20 examples\n" in said
+
+
+def test_words_are_asked_of_and_tags_said_aloud(tmp_path, capsys):
+    (tmp_path / "v.csv").write_text("sentence,verb_idx,label\nEU rejects it .,1,1\na b .,0,0\n")
+    status, said, _ = run(
+        capsys, "vua", "--train", tmp_path / "v.csv", "--tokenizer", minilm(), "--out", tmp_path / "v"
+    )
+    assert status == 0 and "answers: 0, 1" in said and read_lines(tmp_path / "v/train.words") == ["1", "0"]
+    rows = [f"a b,\"[0, {label}]\",\"['X', 'NOUN']\"\n" for label in (1, 0)]
+    (tmp_path / "n.csv").write_text("".join(["sentence,label_seq,pos_seq\n", *rows]))
+    status, said, _ = run(
+        capsys, "vua", "--train", tmp_path / "n.csv", "--tokenizer", minilm(), "--out", tmp_path / "n"
+    )
+    assert status == 0 and read_lines(tmp_path / "n/train.words") == ["1", "1"]
+    (tmp_path / "c.txt").write_text("EU I-ORG\nrejects O\n\nit O\n")
+    status, said, warned = run(
+        capsys, "conll", "--train", tmp_path / "c.txt", "--tokenizer", minilm(), "--out", tmp_path / "c"
+    )
+    assert status == 0 and "train: 2 examples, 3 words" in said and "answers: B-ORG, I-ORG, O" in said
+    assert "1 of 2 sentences (50.0 %)" in warned and "had other tags than BIO has (IOB1 or another scheme)" in warned
+
+
+def test_examples_that_are_trained_on_are_counted(files, capsys):
+    (files / "test.tsv").write_text((files / "train.tsv").read_text() + "9\ta\tb\tNEUTRAL\t1\n")
+    warned = run(capsys, *sick(files, "--test", files / "test.tsv"))[2]
+    assert warned == "warning: 3 of 4 examples of test (75.0 %) are among those to train on, too.\n"
+
+
+def test_empty_sentences_are_counted(files, capsys):
+    (files / "train.tsv").write_text(SICK + "1\t\tb\tNEUTRAL\t1\n1\ta\tb\tENTAILMENT\t1\n")
+    assert "1 of 2 examples of train (50.0 %) have a sentence without a word." in run(capsys, *sick(files))[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--all", "train.tsv"], "either --all or some of --train, --valid and --test should be given"),
+        (["--columns", "sentence_A"], "--columns should be two or three, but are 1"),
+        (["--only", "x"], "--only should be COLUMN=VALUE, but is x"),
+        (["--only", "x=1"], "should have a column x, but has pair_ID"),
+        (["--values"], "should have a number in column entailment_label, but has 'NEUTRAL'"),
+        (["--valid", "other.tsv"], r"among those of .* ENTAILMENT, NEUTRAL, but none is; the first is z"),
+        (["--valid", "one.tsv"], "should have a column sentence_B"),
+    ],
+)  # fmt: skip
+def test_choices_that_cannot_be_are_refused(files, words, message, capsys, monkeypatch):
+    monkeypatch.chdir(files)
+    (files / "other.tsv").write_text(SICK + "1\ta\tb\tz\t1\n")
+    (files / "one.tsv").write_text("sentence_A\tentailment_label\na\tNEUTRAL\n")
+    status, _, told = run(capsys, *sick(files, *words))
+    assert status == 2 and re.search(message, told), told
+    assert not (files / "out").exists()
+
+
+def test_nothing_to_train_on_is_refused(files, capsys):
+    status, _, told = run(capsys, *sick(files, "--valid", files / "dev.tsv", train=False))
+    assert status == 2 and "should hold examples to train on, which say what answers there are" in told
+    (files / "all.tsv").write_text(SICK + "1\ta\tb\tz\t1\n2\tc\td\ty\t1\n")
+    status, _, told = run(capsys, *sick(files, "--all", files / "all.tsv", "--shares", 0, 50, 50, train=False))
+    assert status == 2 and "of what is trained on, above 0, but are 0 50 50" in told
+
+
+def test_answers_of_all_files_are_of_a_kind(files, capsys):
+    (files / "a.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t1.5\n")
+    (files / "b.tsv").write_text("sentence1\tsentence2\tlabel\na\tb\tx\n")
+    words = ["glue", "--train", files / "a.tsv", files / "b.tsv", "--tokenizer", minilm(), "--out", files / "out"]
+    status, _, told = run(capsys, *words)
+    assert status == 2 and "answers should all be numbers, or all names, but are numbers in" in told
+    (files / "a.tsv").write_text("sentence\tlabel\na\tx\n")
+    status, _, told = run(capsys, *words)
+    assert status == 2 and "all files should have one sentence a row, or all two" in told
+
+
+@pytest.mark.parametrize("name", ["meta.json", "train.first", "train.words"])
+def test_a_folder_that_is_half_written_is_never_whole(name, tmp_path, capsys, monkeypatch):
+    """Whatever is renamed last, `dict.txt` is there with all the others alone."""
+    (tmp_path / "c.txt").write_text("EU B-ORG\nit O\n")
+    words = ["conll", "--train", tmp_path / "c.txt", "--tokenizer", minilm(), "--out", tmp_path / "out"]
+    assert run(capsys, *words)[0] == 0
+    original = Path.replace
+
+    def stopping(self, target):
+        if Path(target).name == name:
+            raise KeyboardInterrupt
+        return original(self, target)
+
+    monkeypatch.setattr(Path, "replace", stopping)
+    assert main(["prepare", *map(str, words)]) == 130
+    assert not (tmp_path / "out/dict.txt").exists()
+    monkeypatch.undo()
+    assert run(capsys, *words)[0] == 0 and (tmp_path / "out/dict.txt").exists()
+    assert not [each for each in os.listdir(tmp_path / "out") if each.endswith(".tmp")]
+
+
+@pytest.mark.data
+def test_real_files_of_every_task(real_data, tmp_path, capsys):
+    """Counts as the data's own README has them; JOCI's part as GS has it, within a few."""
+    data = real_data / "downstream"
+    with zipfile.ZipFile(data / "joci/joci.csv.zip") as packed:
+        joci = Path(packed.extract("joci.csv", tmp_path))
+    pdtb = sorted((data / "discogem_substitute_for_pdtb").glob("*_wide.tsv"))
+    for words, said in (
+        (["sick", "--train", data / "sick/SICK_train.txt"], ["train: 4439"]),
+        (["rte", "--all", data / "rte/train.tsv"], ["train: 199", "answers: 0, 1"]),
+        (["pdtb", "--all", *pdtb], ["train: 720", "test: 90"]),
+        (["vua", "--train", data / "vua/VUA_formatted_val.csv"], ["train: 1724"]),
+        (["vua", "--train", data / "vua/VUA_seq_formatted_val.csv"], ["train: 6859"]),
+        (["conll", "--train", data / "conll2003/eng.testa"], ["train: 3250 examples, 51362 words"]),
+        (["snli", "--train", data / "snli/sample_dev.tsv", "--valid", data / "snli/dev.tsv"], ["1000", "valid: 9842"]),
+        (["glue", "--train", data / "qnli/sample_dev.tsv"], ["train: 1000", "entailment, not_entailment"]),
+        (["glue", "--train", data / "mrpc/msr-para-val.tsv"], ["train: 500"]),
+        (["glue", "--train", data / "sst2/dev.tsv"], ["train: 872"]),
+        (["joci", "--all", joci, "--only", "SUBSET=SNLI"], ["train: 2356", "valid: 296", "test: 293"]),
+        (["glue", "--train", data / "qqp/quora_bimpm_test.txt", "--columns", 1, 2, 3], ["train: 10000"]),
+    ):  # fmt: skip
+        status, printed, told = run(
+            capsys, *words, "--tokenizer", minilm(), "--out", tmp_path / str(words[2]).replace("/", "-")
+        )
+        assert status == 0, told
+        assert all(each in printed for each in said), printed
+
+
+def test_every_task_says_its_files():
+    from visual_grounding.cli.main import MODULES, VERBS
+
+    tasks = [verb.partition(" ")[2] for verb, file in MODULES.items() if file == "prepare_examples"]
+    assert all(f"prepare {task}" in VERBS and f"\n  {task} " in (prepare_examples.__doc__ or "") for task in tasks)

@@ -1,0 +1,172 @@
+"""Grounded language models by fairseq's commands: images help, others don't, and training goes on where it was."""
+
+import json
+import re
+
+import pytest
+import torch
+from conftest import run_command
+from fairseq import checkpoint_utils, options
+from fairseq.data import Dictionary, data_utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import metrics
+from fairseq_cli.train import main as fairseq_train
+from small_grounded import NOUNS, make_world, whole
+
+from visual_grounding.cli.main import main
+from visual_grounding.criterions.grounded_masked_lm import GroundedMaskedLMCriterion
+from visual_grounding.retrieval.image_ids import ImageIds
+from visual_grounding.storage.checkpoints import load_checkpoint
+from visual_grounding.text.tokenizer_bridge import TokenizerBridge
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+def pieces_of(folder, split):
+    """The lines of a split, in pieces."""
+    dictionary = Dictionary.load(str(folder / "dict.txt"))
+    return [dictionary.string(line) for line in data_utils.load_indexed_dataset(str(folder / split), dictionary)]
+
+
+def words_of(world, out, *more, data="bin"):
+    words = [world / data, "--task", "grounded_lm", "--arch", "grounded_albert", "--grounded-text-encoder",
+             world / "encoder", "--criterion", "grounded_masked_lm", "--optimizer", "adam", "--lr", 0.003,
+             "--batch-size", 10, "--cpu",
+             "--save-dir", out, "--num-workers", 0, "--seed", 1, "--max-pieces", 20, "--no-progress-bar",
+             *more]  # fmt: skip
+    return list(map(str, words))
+
+
+def train(world, out, *more, data="bin"):
+    """`fairseq-train` in this process: it takes a second where a fresh one takes ten."""
+    parser = options.get_training_parser()
+    words = words_of(world, out, *more, data=data)
+    fairseq_train(convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words)))
+
+
+def images(world):
+    return ["--image-features", world / "store", "--image-ids", world / "ids", "--images-per-sentence", 1]
+
+
+def perplexity(checkpoint, **task):
+    """Of the development lines, whose masks are fixed."""
+    models, _, made = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=task)
+    with torch.no_grad(), metrics.aggregate(new_root=True) as found:
+        logged = GroundedMaskedLMCriterion(made, 1.0)(models[0].eval(), whole(made, "valid"))[2]
+        GroundedMaskedLMCriterion.reduce_metrics([logged])
+    return found.get_smoothed_values()["ppl"]
+
+
+def test_paired_images_tell_words_and_others_do_not(world, tmp_path, capsys):
+    flags = ["--mask-prob", 0.4, "--max-epoch", 70, "--disable-validation", "--no-epoch-checkpoints"]
+    train(world, tmp_path / "m", *images(world), *flags)
+    path = tmp_path / "m/checkpoint_last.pt"
+    own = perplexity(path)
+    assert own < 0.8 * perplexity(path, image_order="shuffled")
+    assert own < perplexity(path, image_order="blank")
+    words = ["--checkpoint", path, "--split", "valid", "--image-order", "congruent", "shuffled"]
+    status, said = evaluate(capsys, *words, "--out", tmp_path / "s")
+    found = json.loads((tmp_path / "s/scores.json").read_text())["comparison"]
+    assert status == 0 and found["p_value"] < 0.05 and found["high"] < 0, said  # lower is better
+
+
+def evaluate(capsys, *words):
+    status = main(["evaluate", "perplexity", *map(str, words), "--device", "cpu"])
+    said = capsys.readouterr()
+    return status, said.out if status == 0 else said.err
+
+
+def test_perplexities_have_intervals_and_twins_are_asked_the_same_words(world, tmp_path, capsys):
+    few = ["--max-epoch", 8, "--disable-validation", "--no-epoch-checkpoints", "--mask-prob", 0.4]
+    train(world, tmp_path / "seeing", *images(world), *few)
+    train(world, tmp_path / "blind", *few)
+    seeing, blind = (tmp_path / name / "checkpoint_last.pt" for name in ("seeing", "blind"))
+    words = ["--checkpoint", seeing, "--split", "valid", "--batch-size", 5]
+    status, said = evaluate(capsys, *words, "--twin-checkpoint", blind, "--out", tmp_path / "s")
+    found = json.loads((tmp_path / "s/scores.json").read_text())
+    own, other = (found["systems"][name]["perplexity"]["mean"] for name in ("hypothesis", "twin"))
+    assert status == 0 and own == pytest.approx(perplexity(seeing), abs=0.01)
+    assert other == pytest.approx(perplexity(blind), abs=0.01)
+    assert found["comparison"]["delta"] == pytest.approx(own - other)
+    assert found["systems"]["twin"]["images"] == "none" and f"{found['words']} hidden words of 12 lines" in said
+    assert (
+        found["systems"]["hypothesis"]["perplexity"]["low"] < own < found["systems"]["hypothesis"]["perplexity"]["high"]
+    )
+    status, _ = evaluate(capsys, *words, "--image-order", "congruent", "shuffled", "--out", tmp_path / "t")
+    other = json.loads((tmp_path / "t/scores.json").read_text())
+    assert other["systems"]["twin"]["perplexity"]["mean"] == pytest.approx(
+        perplexity(seeing, image_order="shuffled"), abs=0.01
+    )
+    assert other["test_set"] == found["test_set"] and status == 0
+
+
+def test_masks_of_tables_are_asked_of_models_without_images(world, tmp_path, capsys):
+    """What is hidden where images are found is asked of all; masks of another table are refused."""
+    few = ["--max-epoch", 1, "--disable-validation", "--no-epoch-checkpoints"]
+    train(world, tmp_path / "seeing", *images(world), *few)
+    train(world, tmp_path / "blind", *few)
+    (tmp_path / "captions.tsv").write_text("".join(f"image{n}.jpg\ta {NOUNS[n % 4]}\n" for n in range(8)))
+    bridge = TokenizerBridge(str(world / "encoder"))
+    lines = [bridge.text_of(line) for line in pieces_of(world / "bin", "valid")]
+    (tmp_path / "valid.txt").write_text("".join(f"{line}\n" for line in lines))
+    for seed in (1, 2):
+        flags = ["--captions", tmp_path / "captions.tsv", "--image-features", world / "store", "--text",
+                 tmp_path / "valid.txt", "--mask-prob", 0.15, "--mask-tokenizer", world / "encoder",
+                 "--mask-seed", seed, "-n", 1, "--out", tmp_path / f"ids{seed}/valid"]  # fmt: skip
+        assert main(["retrieve", "--method", "keyword", *map(str, flags)]) == 0
+    seeing, blind = (tmp_path / name / "checkpoint_last.pt" for name in ("seeing", "blind"))
+    words = ["--split", "valid", "--image-ids", tmp_path / "ids1"]
+    status, said = evaluate(capsys, *words, "--checkpoint", seeing, "--twin-checkpoint", blind, "--out", tmp_path / "s")
+    assert status == 0, said
+    found = json.loads((tmp_path / "s/scores.json").read_text())
+    asked = ImageIds(tmp_path / "ids1/valid").mask
+    assert found["words"] == sum(int(asked.hidden(row).sum()) for row in range(len(lines)))
+    # Alone it is asked the words of its own fixed masks: other ones.
+    status, _ = evaluate(capsys, "--split", "valid", "--checkpoint", blind, "--out", tmp_path / "t")
+    alone = json.loads((tmp_path / "t/scores.json").read_text())
+    assert status == 0 and alone["test_set"] != found["test_set"]
+    words = ["--split", "valid", "--checkpoint", blind, "--masks", tmp_path / "ids1/valid"]
+    status, _ = evaluate(capsys, *words, "--out", tmp_path / "u")
+    alone = json.loads((tmp_path / "u/scores.json").read_text())
+    assert status == 0 and alone["test_set"] == found["test_set"]
+    assert alone["systems"]["hypothesis"]["perplexity"] == found["systems"]["twin"]["perplexity"]
+    words = ["--split", "valid", "--checkpoint", seeing, "--image-ids", tmp_path / "ids1"]
+    status, said = evaluate(capsys, *words, "--masks", tmp_path / "ids2/valid", "--out", tmp_path / "v")
+    assert status == 2 and "were found with another mask than that of" in said
+    words = ["--split", "valid", "--checkpoint", seeing, "--masks", world / "ids/valid", "--out", tmp_path / "v"]
+    status, said = evaluate(capsys, *words)
+    assert status == 2 and "should have been made with a mask, but wasn't" in said
+
+
+def test_captions_and_text_are_mixed_and_both_sides_learned(world, tmp_path):
+    """By the command itself, in a fresh process."""
+    flags = ["--user-dir", "visual_grounding", "--caption-data", world / "bin", *images(world)]
+    flags += ["--grounding-objective", "both", "--valid-subset", "valid,captions-valid", "--max-epoch", 2]
+    done = run_command("fairseq-train", *words_of(world, tmp_path / "m", *flags, data="text"))
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-3000:]
+    assert "20 lines of text, and as many of 40 captions with their images" in said
+    subsets = ("valid", "captions-valid")
+    logged = {subset: re.findall(rf"\| {subset} \| epoch 002 \|(.*)", said)[-1] for subset in subsets}
+    assert all(name in logged["captions-valid"] for name in ("mlm_loss", "region_loss", "word_accuracy"))
+    assert "word_accuracy" in logged["valid"] and "region_loss" not in logged["valid"]
+
+
+def test_training_goes_on_exactly_where_it_was(world, tmp_path):
+    flags = [
+        *images(world),
+        "--grounding-objective",
+        "both",
+        "--save-interval-updates",
+        6,
+        "--keep-interval-updates",
+        1,
+    ]
+    train(world, tmp_path / "whole", *flags, "--max-epoch", 3)
+    train(world, tmp_path / "parts", *flags, "--max-update", 6)
+    train(world, tmp_path / "parts", *flags, "--max-epoch", 3)
+    one, other = (load_checkpoint(tmp_path / name / "checkpoint_last.pt")["model"] for name in ("whole", "parts"))
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)

@@ -1,0 +1,97 @@
+"""The recipe of grounding strategies: its texts, and all steps on a slice; so VA's for understanding."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import REPOSITORY
+
+from visual_grounding.cli.main import main
+from visual_grounding.storage.lines import read_lines
+
+sys.path.insert(0, str(REPOSITORY / "examples" / "grounding_strategies"))
+import corpora
+
+FOLDERS = {"grounding": "examples/grounding_strategies", "awareness": "examples/visual_awareness/understanding"}
+
+
+def run_script(folder, name, **environment):
+    unset = {"DATA", "OUT", "SEEDS", "FULL", "TASKS", "STRATEGIES", "VISUAL_GROUNDING_DATA"}
+    kept = {key: value for key, value in os.environ.items() if key not in unset}
+    values = {key: str(value) for key, value in environment.items()}
+    command = ["bash", REPOSITORY / FOLDERS[folder] / name]
+    return subprocess.run(command, env={**kept, **values}, capture_output=True, text=True)
+
+
+def test_passages_are_parts_of_paragraphs_and_lose_no_word():
+    line = " ".join(f"w{n}" for n in range(100))
+    found = list(corpora.passages([" = Head = ", "", line, "a @-@ b"]))
+    assert " ".join(found[:-1]) == line and [len(part.split()) for part in found] == [33, 33, 34, 1]
+
+
+def test_nouns_are_those_that_captions_name(tmp_path):
+    (tmp_path / "names.txt").write_text("dog\nhot dog\ncat\n")
+    collection = [("a.jpg", "Two dogs, running."), ("b.jpg", "A hot dog!"), ("a.jpg", "a dog"), ("c.jpg", "dogma")]
+    corpora.write_nouns(tmp_path / "names.txt", collection, tmp_path / "nouns.tsv")
+    assert read_lines(tmp_path / "nouns.tsv") == ["dog\t\ta.jpg", "dog\t\tb.jpg", "hot dog\t\tb.jpg"]
+
+
+def test_word_vectors_are_the_same_in_every_run(tmp_path):
+    for name in ("one", "two"):
+        corpora.write_vectors(["a dog runs", "a dog sits", "it runs"] * 3, tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    assert read_lines(tmp_path / "one")[0] == f"5 {corpora.VECTOR_SIZE}"
+
+
+def test_overlap_is_counted_whatever_case_and_punctuation():
+    found = corpora.overlap(["A dog, running."], ["a dog running", "A dog", "a dog , running ."])
+    assert found == {"sentences": 3, "captions": 2}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_scripts_say_what_is_missing(folder, tmp_path):
+    done = run_script(folder, "prepare.sh", OUT=tmp_path, DATA="/nowhere")
+    assert done.returncode == 2 and "DATA should be a folder with flickr8k/ and downstream/ in it" in done.stderr
+    done = run_script(folder, "prepare.sh", OUT=tmp_path, SIZE="huge")
+    assert done.returncode == 2 and "SIZE should be small or paper, but is 'huge'" in done.stderr
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_strategies_run_from_raw_files_to_scores_on_a_slice(real_data, tmp_path):
+    choices = {"LIMIT": 60, "UPDATES": 4, "TASK_UPDATES": 4, "TASKS": "rte", "STRATEGIES": "none-captions i2t scene-16"}
+    choices["TUNED"] = "scene-16"
+    for part in ("prepare", "train", "evaluate"):
+        done = run_script("grounding", f"{part}.sh", DATA=real_data, OUT=tmp_path, **choices)
+        assert done.returncode == 0, f"{part}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    rows = json.loads((tmp_path / "table/runs.json").read_text())["rows"]
+    names = {row["name"] for row in rows}
+    assert {"scores/floor.i2t", "scores/floor.i2t.shuffled", "scores/rte.scene-16"} <= names
+    asked = {
+        name: json.loads((tmp_path / f"seed1/{name}/scores.json").read_text())["test_set"]["sha256"] for name in names
+    }
+    assert asked["scores/wiki.scene-16"] == asked["scores/wiki.i2t"] == asked["scores/wiki.none-captions"]
+    captions = {asked[f"scores/captions.{name}"] for name in ("none-captions", "i2t.shuffled", "scene-16.blank")}
+    assert captions == {asked["scores/floor.i2t"]}
+    assert json.loads((tmp_path / "overlap.json").read_text())["rte.test.first"] == {"sentences": 249, "captions": 0}
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_understanding_runs_from_raw_files_to_predictions_on_a_slice(real_data, tmp_path, capsys):
+    choices = {"LIMIT": 60, "NLI_UPDATES": 4, "NER_UPDATES": 4, "RETRIEVER_EPOCHS": 1}
+    for part in ("prepare", "train"):
+        done = run_script("awareness", f"{part}.sh", DATA=real_data, OUT=tmp_path, **choices)
+        assert done.returncode == 0, f"{part}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    for task, metric in (("nli", "accuracy"), ("ner", "entity_f1")):
+        models = [str(tmp_path / f"seed1/{task}/{name}/checkpoint_last.pt") for name in ("retrieved", "text-only")]
+        flags = ["--checkpoint", models[0], "--twin-checkpoint", models[1], "--split", "valid", "--device", "cpu"]
+        assert main(["evaluate", "predictions", *flags, "--out", str(tmp_path / "scores")]) == 0, (
+            capsys.readouterr().err
+        )
+        found = json.loads((tmp_path / "scores/scores.json").read_text())["systems"]
+        assert [found[name]["images"] for name in ("hypothesis", "twin")] == ["congruent", "none"]
+        assert 0 <= found["hypothesis"][metric]["mean"] <= 1
+    assert json.loads((tmp_path / "overlap.json").read_text())["nli.test.first"]["sentences"] == 60

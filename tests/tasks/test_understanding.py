@@ -1,0 +1,302 @@
+"""Tasks of understanding: which images come with which sentence, what is refused, and scores of a whole split."""
+
+import json
+from argparse import Namespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq.logging import metrics
+from small_examples import make_task, make_world, whole
+
+from visual_grounding.criterions.grounded_sentence_prediction import GroundedSentencePredictionCriterion
+from visual_grounding.criterions.grounded_tagging import GroundedTaggingCriterion
+from visual_grounding.errors import InputError
+from visual_grounding.features.store import FeatureStore
+from visual_grounding.retrieval.image_ids import ImageIds
+from visual_grounding.tasks.grounded_sentence_prediction import (
+    GroundedSentencePredictionConfig,
+    GroundedSentencePredictionTask,
+)
+from visual_grounding.tasks.grounded_tagging import GroundedTaggingConfig, GroundedTaggingTask
+from visual_grounding.text.resemblance import places, sketch
+
+
+@pytest.fixture
+def world(tmp_path):
+    return make_world(tmp_path)
+
+
+def ids_of(world, table):
+    return np.asarray(ImageIds(world / "ids" / table).ids)
+
+
+def features(world, ids):
+    return torch.from_numpy(FeatureStore(world / "store").gather(ids)[0])
+
+
+@pytest.mark.parametrize(("side", "tables"), [("first", [""]), ("second", [".second"]), ("both", ["", ".second"])])
+def test_images_are_those_of_the_sentence_that_is_asked_for(world, side, tables):
+    task = make_task(world, image_sentence=side)
+    ids = np.concatenate([ids_of(world, f"valid{table}") for table in tables], axis=1)
+    visual = whole(task)["net_input"]["visual"]
+    assert torch.equal(visual["features"], features(world, ids))
+    moved = make_task(world, image_sentence=side, image_order="shuffled")
+    other = whole(moved)["net_input"]["visual"]["features"]
+    # All images of an example move together, to another one.
+    rows = [[torch.equal(one, all_of) for all_of in visual["features"]] for one in other]
+    assert all(any(row) for row in rows) and not torch.equal(other, visual["features"])
+
+
+def test_a_second_sentence_is_asked_for_where_there_is_one(world):
+    with pytest.raises(InputError, match="--image-sentence both is for examples of two sentences, but these have one"):
+        make_task(world, "words", image_sentence="both")
+    (world / "ids/valid.second/meta.json").unlink()
+    task = make_task(world, image_sentence="both")
+    with pytest.raises(InputError, match=r"ids/valid\.second should hold image ids"):
+        task.load_dataset("valid")
+
+
+@pytest.mark.parametrize(("side", "heard"), [("first", True), ("second", False), ("both", True)])
+def test_tables_of_the_other_sentence_are_told(world, caplog, side, heard):
+    """Images that were found for the second sentences stand in the table of the first."""
+    path = world / "ids/valid/meta.json"
+    for name in ("first", "second"):
+        lines = [f"{'zebra crossing' if name == 'first' else 'three men talk'} {n}" for n in range(12)]
+        (world / f"pairs/valid.{name}").write_text("".join(f"{line}\n" for line in lines))
+    meta = json.loads(path.read_text()) | {"text_sketches": [sketch(lines[place]) for place in places(12)]}
+    path.write_text(json.dumps(meta))
+    make_task(world, image_sentence=side).load_dataset("valid")
+    assert ("were found for another text than" in caplog.text) == heard
+
+
+@pytest.mark.parametrize(
+    ("name", "criterion", "message"),
+    [
+        (
+            "pairs",
+            "cross_entropy",
+            "cross_entropy isn't for classes to be told of text: give --criterion grounded_sent",
+        ),
+        ("values", "grounded_tagging", "grounded_tagging isn't for values to be told of text: give --criterion ground"),
+        (
+            "tags",
+            "grounded_sentence_prediction",
+            "isn't for tags to be told of text: give --criterion grounded_tagging",
+        ),
+    ],
+)
+def test_criterions_are_for_their_answers(world, name, criterion, message):
+    with pytest.raises(InputError, match=message):
+        make_task(world, name, images=False).build_criterion(
+            Namespace(_name=criterion, criterion=criterion, sentence_avg=False)
+        )
+
+
+def test_architectures_are_those_of_understanding(world):
+    with pytest.raises(InputError, match="--arch transformer tells no classes, numbers or tags of text"):
+        make_task(world, images=False).build_model(Namespace(arch="transformer", _name="transformer"))
+
+
+def test_tables_of_another_text_are_told(world, caplog):
+    path = world / "ids/valid/meta.json"
+    lines = ["zebra crossing the street"] * 12
+    meta = json.loads(path.read_text()) | {"text_sketches": [sketch(lines[place]) for place in places(12)]}
+    path.write_text(json.dumps(meta))
+    make_task(world).load_dataset("valid")
+    assert "were found for another text than" in caplog.text
+
+
+def test_tasks_are_for_their_answers(world):
+    with pytest.raises(
+        InputError, match=r"those in .*pairs ask for classes: train on them with --task grounded_sentence"
+    ):
+        GroundedTaggingTask.setup_task(GroundedTaggingConfig(data=str(world / "pairs")))
+    with pytest.raises(InputError, match=r"those in .*tags ask for tags: train on them with --task grounded_tagging"):
+        GroundedSentencePredictionTask.setup_task(GroundedSentencePredictionConfig(data=str(world / "tags")))
+    with pytest.raises(InputError, match="needs a folder of examples: visual-grounding prepare"):
+        GroundedTaggingTask.setup_task(GroundedTaggingConfig())
+    with pytest.raises(
+        InputError, match=r"store should hold labelled examples, but .* says that it is a feature store"
+    ):
+        GroundedTaggingTask.setup_task(GroundedTaggingConfig(data=str(world / "store")))
+
+
+def test_a_split_that_is_not_there_is_named(world):
+    with pytest.raises(InputError, match="should hold examples of test, but has train, valid"):
+        make_task(world).load_dataset("test")
+
+
+def test_folders_of_several_epochs_ask_the_same(world):
+    task = make_task(world, images=False, data=f"{world / 'pairs'}:{world / 'words'}")
+    task.load_dataset("train", epoch=1)
+    with pytest.raises(InputError, match=r"words should ask for what .*pairs asks for, but doesn't"):
+        task.load_dataset("train", epoch=2)
+
+
+@pytest.mark.parametrize(("pieces", "refused"), [(4, True), (5, False)])
+def test_there_is_room_for_a_piece_of_each_sentence(world, pieces, refused):
+    if refused:
+        with pytest.raises(InputError, match=r"--max-pieces should be at least 5, .* but is 4"):
+            make_task(world, max_pieces=pieces)
+    else:
+        tokens = whole(make_task(world, max_pieces=pieces))["net_input"]["src_tokens"]
+        assert tokens.shape[1] == 4 and (tokens[:, [1, 3]] == 2).all()
+
+
+def test_cuts_and_unknown_answers_are_counted(world, caplog):
+    path = world / "pairs/valid.answers"
+    path.write_text("strange\n" + path.read_text().split("\n", 1)[1])
+    task = make_task(world, max_pieces=6)
+    task.load_dataset("valid")
+    cut = int((task.dataset("valid").dataset.whole_sizes > 5).sum())
+    assert f"{cut} of 12 examples" in caplog.text and "are cut at --max-pieces." in caplog.text and cut
+    assert "1 of 12 examples (8.3 %) have an answer that no example to train on has" in caplog.text
+
+
+def validated(task, model, criterion, batches):
+    """The scores of a split in some batches, as fairseq logs them."""
+    criterion = criterion(task)
+    with metrics.aggregate(new_root=True) as found:
+        for rows in batches:
+            dataset = task.dataset("valid")
+            sample = dataset.collater([dataset[row] for row in rows])
+            _, _, logged = task.valid_step(sample, model, criterion)
+            task.reduce_metrics([logged], criterion)
+    return found.get_smoothed_values()
+
+
+class Said(torch.nn.Module):
+    """A model that says what it is told to: classes of tags, or numbers."""
+
+    def __init__(self, answers, classes):
+        super().__init__()
+        self.answers, self.classes, self.weight = answers, classes, torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, src_tokens, src_lengths, word_positions=None, visual=None, **_):
+        said = self.answers(src_tokens, word_positions)
+        return (
+            torch.nn.functional.one_hot(said, self.classes).float() * 9 if self.classes > 1 else said.float()[..., None]
+        )
+
+
+CUTS = [[range(12)], [range(5), range(5, 12)], [range(0, 12, 2), range(1, 12, 2)]]
+
+
+@pytest.mark.parametrize("batches", CUTS)
+def test_scores_are_of_the_whole_split_however_it_is_cut(world, batches):
+    task = make_task(world, images=False)
+    task.load_dataset("valid")
+    found = validated(
+        task, Said(lambda tokens, _: tokens[:, 0] * 0 + 1, 2), GroundedSentencePredictionCriterion, batches
+    )
+    gold = task.dataset("valid").dataset.examples.targets
+    right = int((gold == 1).sum())
+    assert found["accuracy"] == round(right / 12, 4) and found["f1"] == round(2 * right / (12 + right), 4)
+    bits = np.log2(1 + np.exp(-9.0)) * right + np.log2(1 + np.exp(9.0)) * (12 - right)
+    assert found["loss"] == pytest.approx(bits / 12, abs=1e-3)
+
+
+def test_numbers_are_scored_by_correlation(world):
+    task = make_task(world, "values", images=False)
+    task.load_dataset("valid")
+    gold = torch.from_numpy(task.dataset("valid").dataset.examples.targets)
+    order = iter([gold[:5] * -2, gold[5:] * -2])
+    model = Said(lambda tokens, _: next(order), 1)
+    found = validated(task, model, GroundedSentencePredictionCriterion, CUTS[1])
+    assert found["spearman"] == found["pearson"] == -1
+    assert found["loss"] == pytest.approx(float((3 * gold).square().mean()), abs=1e-3)
+
+
+@pytest.mark.parametrize("batches", CUTS)
+def test_entities_are_scored_over_the_whole_split(world, batches):
+    from seqeval.metrics import f1_score
+
+    task = make_task(world, "tags", images=False)
+    task.load_dataset("valid")
+    labels = task.asked.labels
+    red = labels.index("B-red")
+    found = validated(task, Said(lambda _, places: places * 0 + red, 7), GroundedTaggingCriterion, batches)
+    gold = [line.split() for line in (world / "tags/valid.answers").read_text().splitlines()]
+    assert found["entity_f1"] == round(f1_score(gold, [["B-red"] * len(line) for line in gold]), 4)
+    assert found["tag_accuracy"] == round(sum(line.count("B-red") for line in gold) / sum(map(len, gold)), 4)
+
+
+def test_entities_that_training_does_not_know_are_one_each_and_wrong(world):
+    """`B-new I-new` is an entity, and what goes on after a known beginning isn't that entity."""
+    lines = [["O"] * len(line.split()) for line in (world / "tags/valid.answers").read_text().splitlines()]
+    lines[0][-2:], lines[1][-2:] = ["B-new", "I-new"], ["B-red", "I-red"]
+    (world / "tags/valid.answers").write_text("".join(" ".join(line) + "\n" for line in lines))
+    task = make_task(world, "tags", images=False)
+    task.load_dataset("valid")
+    labels = {label: number for number, label in enumerate(task.asked.labels)}
+    assert set(labels) == {"O", *(f"{prefix}-{kind}" for prefix in "BI" for kind in ("red", "old", "big"))}
+    said = [torch.full((len(line),), labels["O"]) for line in lines]
+    said[1][-2] = labels["B-red"]
+    padded = torch.nn.utils.rnn.pad_sequence(said, batch_first=True, padding_value=labels["O"])
+    found = validated(task, Said(lambda *_: padded, 7), GroundedTaggingCriterion, [range(12)])
+    assert (found["entity_f1"], found["precision"], found["recall"]) == (0, 0, 0)
+    gold = task.predicted(*[whole(task)["target"].numpy() + 3] * 2).gold
+    assert gold[0][-2:] == ["B-?", "I-?"] and gold[1][-2:] == ["B-red", "I-red"]
+
+
+def test_words_behind_the_cut_teach_nothing(world):
+    task = make_task(world, "tags", images=False, max_pieces=4)
+    task.load_dataset("train")
+    batch = whole(task, "train")
+    scores = torch.zeros(*batch["target"].shape, 7, requires_grad=True)
+
+    class Model(torch.nn.Module):
+        def forward(self, **_):
+            return scores
+
+    loss, words, logged = GroundedTaggingCriterion(task)(Model(), batch)
+    loss.backward()
+    kept = batch["net_input"]["word_positions"] >= 0
+    assert (
+        not scores.grad[~kept].any()
+        and scores.grad[kept].abs().sum(dim=-1).all()
+        and (~kept & (batch["target"] >= 0)).any()
+    )
+    assert words == int(kept.sum()) and loss.item() == pytest.approx(words * np.log(7), rel=1e-5)
+    assert float(logged["loss"]) == pytest.approx(words * np.log2(7), rel=1e-5)
+
+
+def test_training_is_in_random_order_and_validation_is_not(world):
+    task = make_task(world, images=False)
+    for split in ("train", "valid"):
+        task.load_dataset(split)
+    np.random.seed(1)
+    orders = {
+        split: [task.dataset(split).dataset.ordered_indices().tolist() for _ in range(2)]
+        for split in ("train", "valid")
+    }
+    assert orders["train"][0] != orders["train"][1] and orders["valid"][0] == orders["valid"][1]
+
+
+def test_words_behind_the_cut_are_outside_and_count(world):
+    task = make_task(world, "tags", images=False, max_pieces=4)
+    task.load_dataset("valid")
+    gold = [line.split() for line in (world / "tags/valid.answers").read_text().splitlines()]
+    right = {label: number for number, label in enumerate(task.asked.labels)}
+    red = right["B-red"]
+    found = validated(task, Said(lambda _, places: places * 0 + red, 7), GroundedTaggingCriterion, CUTS[0])
+    places = task.dataset("valid").dataset.examples.positions
+    kept = [
+        [tag == "B-red" if place < 2 else tag == "O" for tag, place in zip(line, places[row])]
+        for row, line in enumerate(gold)
+    ]
+    assert found["tag_accuracy"] == round(sum(map(sum, kept)) / sum(map(len, gold)), 4)
+    assert any(len(line) > 2 for line in gold)
+
+
+def test_another_order_of_answers_is_refused_by_the_checkpoint(world):
+    task = make_task(world, images=False)
+    state = dict(task.state._state)
+    path = world / "pairs/meta.json"
+    meta = json.loads(path.read_text())
+    path.write_text(json.dumps({**meta, "labels": meta["labels"][::-1]}))
+    with pytest.raises(
+        InputError, match=r"what meta\.json beside .* says of answers should have the words that the chec"
+    ):
+        make_task(world, images=False).load_state_dict(state)

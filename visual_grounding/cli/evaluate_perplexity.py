@@ -1,0 +1,118 @@
+"""How well grounded language models tell hidden words: perplexity, with its 95 % interval.
+
+    visual-grounding evaluate perplexity --checkpoint checkpoint_best.pt --split valid --out scores/paired
+
+For models of --task grounded_lm. What a model is compared with is another one (--twin-checkpoint), or itself with other
+images (--image-order congruent shuffled); p is the chance that it isn't better, by the paired bootstrap on the same
+draws of lines. Both are asked the same words. Where images were found for lines that a mask had been laid on, as they
+have to be, its words are asked of all models. What isn't given, such as images, is as in each model's training; a model
+that was trained without images gets none.
+
+DIR/scores.json has all numbers, for `visual-grounding report runs`, too.
+"""
+
+import argparse
+from typing import Any
+
+from ..errors import InputError
+from .probing import PACKAGES, add_compared, add_running, changes_of, check_running, compared, shown
+from .scoring import aligned, meta_of, small_p
+
+_METRIC = "perplexity"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The model, what it is compared with, and its images."""
+    add_compared(parser)
+    parser.add_argument(
+        "--masks",
+        metavar="TABLE",
+        help="ask the words that were hidden when these images were found (default: where images of a model were found "
+        "so, those; else the same in every run)",
+    )
+    add_running(parser, "scores.json")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Tell the hidden words, print a table, write the same as JSON.
+
+    Raises:
+        InputError: a model of another task, models of other lines, or an output that can't be written.
+    """
+    from ..analysis.intervals import interval_of
+    from ..analysis.perplexity import resample_perplexity
+    from ..analysis.score_files import described_metric, write_score_files
+    from ..analysis.significance import compare_draws, draw_sentences
+    from ..analysis.translation_scores import spread
+    from ..devices import choose_device
+    from ..probes.perplexity import ask_alike, ask_as, lines_of, tell_words
+    from ..probes.trained import check_orders, load_split, load_trained
+    from ..progress import progress_bar
+
+    check_running(args)
+    device = choose_device(args.device)
+    runs = {}
+    for name, (path, order) in compared(args).items():
+        trained = load_trained(path, "grounded_lm", device, changes_of(args), args.user_dir)
+        if path == args.checkpoint and order:
+            check_orders(trained, [order])
+        order = order or str(trained.settings.image_order)
+        runs[name] = trained, load_split(trained, args.split, order), order if trained.sees else "none"
+        if args.masks:
+            ask_as(trained, runs[name][1], args.masks, args.split)
+    masks = ask_alike([dataset for _, dataset, _ in runs.values()], args.split)
+    told = {}
+    with progress_bar(len(masks) * len(runs), 0, "lines") as bar:
+        for name, (trained, dataset, _) in runs.items():
+            told[name] = tell_words(trained, dataset, args.batch_size, bar.update)
+    words = int(told["hypothesis"].words.sum())
+    if not words:
+        raise InputError(f"{args.split} has no hidden word.", "split")
+    draws = draw_sentences(len(masks), args.bootstrap_samples, args.seed)
+    resampled = {name: resample_perplexity(*each, draws) for name, each in told.items()}
+    systems: dict[str, Any] = {"hypothesis": None, "twin": None}
+    for name, (trained, _, images) in runs.items():
+        found = interval_of(resampled[name])
+        metric = {**spread([found.value])._asdict(), "low": found.low, "high": found.high}
+        systems[name] = {"files": [str(trained.path)], "images": images, _METRIC: metric}
+    comparison = None
+    if "twin" in runs:  # lower is better
+        test = compare_draws(resampled["twin"], resampled["hypothesis"])
+        comparison = {"delta": -test.delta, "low": -test.high, "high": -test.low, "p_value": test.p_value}
+    report = {
+        "sentences": len(masks),
+        "words": words,
+        "test_set": {"file": args.split, "sha256": _digest(lines_of(masks))},
+        "metrics": {_METRIC: described_metric("perplexity", better="lower")},
+        "systems": systems,
+        "resampling": {"samples": args.bootstrap_samples, "seed": args.seed},
+        "interval": f"95 %, bootstrap over lines, {args.bootstrap_samples} resamplings, seed {args.seed}",
+        "comparison": comparison,
+        "meta": meta_of(args, {trained.path for trained, _, _ in runs.values()}, PACKAGES),
+    }
+    write_score_files(args.out, report, {f"{name}.{_METRIC}": each.drawn[None] for name, each in resampled.items()})
+    print("\n".join(_table(report)))
+
+
+def _digest(masks: Any) -> str:
+    """sha256 of all lines and of what is hidden in them: the identity of the test set."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    for row in range(len(masks)):
+        digest.update(masks[row]["tokens"].numpy().tobytes() + masks[row]["hidden"].numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _table(report: dict[str, Any]) -> list[str]:
+    """The report for a reader."""
+    rows = [["", "images", "perplexity"]]
+    for name, system in report["systems"].items():
+        if system:
+            of = system[_METRIC]
+            rows.append([name, system["images"], shown((of["mean"], of["low"], of["high"]))])
+    lines = [f"{report['words']} hidden words of {report['sentences']} lines; {report['interval']}", "", *aligned(rows)]
+    if test := report["comparison"]:
+        difference = shown((test["delta"], test["low"], test["high"]), sign=True)
+        lines.append(f"hypothesis - twin: {difference}, p {small_p(test['p_value'])} (one-sided)")
+    return lines

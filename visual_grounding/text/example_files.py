@@ -1,0 +1,197 @@
+"""A folder of labelled examples, as `visual-grounding prepare` writes it for a task of understanding.
+
+| file | a line for each example |
+| --- | --- |
+| `SPLIT.first`, `SPLIT.second` | the sentences, which images are found for; the second where there are two |
+| `SPLIT.first.pieces`, `SPLIT.second.pieces` | the same in the pieces of a pretrained tokenizer |
+| `SPLIT.answers` | a class's name, a number, or the tags of all words |
+| `SPLIT.words` | where words are asked of: the number of each one's first piece, -1 where it has none |
+
+`dict.txt` numbers the pieces, and `meta.json` says what is asked (`Asked`), of which tokenizer the pieces are, and how
+many examples each split has. All are plain text, and fairseq-preprocess isn't needed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..storage.artefact import FORMAT_VERSION, META, json_text, read_meta
+from ..storage.lines import sha256_of_lines
+from ..storage.text_files import write_text_files
+from .labelled_text import CLASSES, TAGS, VALUES, Example
+from .spans import spans_of_encodings
+from .tokenizer_bridge import EOS, TokenizerBridge
+from .words import DICTIONARY
+
+FORMAT = "examples"
+SIDES = ("first", "second")
+PIECES, ANSWERS, WORDS = "pieces", "answers", "words"
+NO_PIECE = -1
+_CHUNK = 1000  # sentences given to the tokenizer at a time
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of every example of a folder.
+
+    Attributes:
+        answers: classes, values or tags.
+        labels: names of the classes, or of the tags, in the order of their numbers; those of the training examples.
+        sentences: 1 or 2.
+        word: whether one word is asked of, not a whole sentence.
+        separators: how often `</s>` stands between two sentences, as the tokenizer has it.
+    """
+
+    answers: str
+    labels: tuple[str, ...]
+    sentences: int
+    word: bool
+    separators: int
+
+
+def asked_of(answers: str, training: Sequence[Example], bridge: TokenizerBridge) -> Asked:
+    """What training examples ask.
+
+    Raises:
+        InputError: they are told apart by nothing, or the tokenizer has no way to tell two sentences apart.
+    """
+    labels: set[str] = set() if answers == VALUES else {label for each in training for label in each.answer}
+    if answers == TAGS:
+        # Whatever begins may go on, and the other way round, though no example to train on has it.
+        kinds = {label.partition("-")[2] for label in labels} - {""}
+        labels |= {f"{prefix}-{kind}" for kind in kinds for prefix in "BI"}
+    if answers == CLASSES and len(labels) < 2:
+        raise InputError(f"examples to train on should be of two classes at least, but all are {labels.pop()!r}.")
+    sentences = len(training[0].texts)
+    word = answers != TAGS and bool(training[0].words)
+    return Asked(answers, tuple(in_order(labels)), sentences, word, separators_of(bridge) if sentences > 1 else 0)
+
+
+def in_order(labels: set[str]) -> list[str]:
+    """Labels in the order of their numbers: numbers by size, all else by the alphabet.
+
+    >>> in_order({"10", "9"}), in_order({"neutral", "entailment"})
+    (['9', '10'], ['entailment', 'neutral'])
+    """
+    return sorted(labels, key=int) if all(label.isdecimal() for label in labels) else sorted(labels)
+
+
+def separators_of(bridge: TokenizerBridge) -> int:
+    """How often `</s>` stands between two sentences: once for a BERT, twice for a RoBERTa.
+
+    Raises:
+        InputError: something else does, or nothing.
+    """
+    between = bridge.between
+    if not between or set(between) != {EOS}:
+        found = [bridge.symbols[number] for number in between]
+        raise InputError(
+            f"tokenizer {bridge.name!r} should tell two sentences apart by the symbol that ends one, but has {found} "
+            "between them. Take another pretrained model."
+        )
+    return len(between)
+
+
+def write_examples(
+    folder: Path,
+    splits: Mapping[str, Sequence[Example]],
+    asked: Asked,
+    bridge: TokenizerBridge,
+    made: str,
+    kept: Mapping[str, Any],
+    taken: Callable[[int], object],
+) -> None:
+    """Write splits into a folder, beside those of earlier runs.
+
+    Args:
+        made: the signature.
+        kept: what `meta.json` says of splits that stay.
+        taken: is told how many sentences were cut into pieces.
+
+    Raises:
+        InputError: it can't be written.
+    """
+    files: dict[str, Any] = {}
+    described = dict(kept)
+    for split, examples in splits.items():
+        described[split] = {"examples": len(examples), "sha256": digest_of_examples(examples)}
+        for number, side in enumerate(SIDES[: asked.sentences]):
+            texts = [each.texts[number] for each in examples]
+            words = [each.words for each in examples] if not number and examples[0].words else None
+            places: list[str] = []
+            files[f"{split}.{side}"] = texts
+            files[f"{split}.{side}.{PIECES}"] = _pieces(texts, bridge, words, places, taken)
+            if words is not None:
+                files[f"{split}.{WORDS}"] = places  # filled by the file before
+        files[f"{split}.{ANSWERS}"] = (" ".join(each.answer) for each in examples)
+    meta = {"format": FORMAT, "version": FORMAT_VERSION, "signature": made, "splits": described, **asdict(asked)}
+    meta["tokenizer_sha256"] = bridge.sha256
+    write_text_files(
+        folder, {**files, META: json_text(meta).splitlines(), DICTIONARY: bridge.dictionary_lines()}, last=DICTIONARY
+    )
+
+
+def digest_of_examples(examples: Sequence[Example]) -> str:
+    """sha256 of sentences and answers: the identity of a test set."""
+    lines = ("\t".join([*each.texts, " ".join(each.answer), *map(str, each.words)]) for each in examples)
+    return sha256_of_lines(list(lines))
+
+
+def _pieces(
+    texts: Sequence[str],
+    bridge: TokenizerBridge,
+    words: Sequence[tuple[tuple[int, int], ...]] | None,
+    places: list[str],
+    taken: Callable[[int], object],
+) -> Iterator[str]:
+    """Each text's pieces; where words are asked of, their first pieces go into `places`."""
+    for start in range(0, len(texts), _CHUNK):
+        chunk = texts[start : start + _CHUNK]
+        encodings = bridge.encodings_of(chunk)
+        if words is not None:
+            spans = spans_of_encodings(chunk, encodings).by_text()
+            asked = words[start : start + _CHUNK]
+            places += [" ".join(map(str, first_pieces(each, found))) for each, found in zip(asked, spans)]
+        yield from bridge.lines_of(encodings)
+        taken(len(chunk))
+
+
+def first_pieces(words: Sequence[tuple[int, int]], pieces: Sequence[tuple[int, int]]) -> list[int]:
+    """The number of each word's first piece; -1 where no piece has a character of it.
+
+    >>> first_pieces([(0, 1), (2, 8)], [(0, 1), (2, 5), (5, 8)]), first_pieces([(0, 1)], [])
+    ([0, 1], [-1])
+    """
+    starts, ends = (np.array([span[side] for span in pieces], dtype=np.int64) for side in (0, 1))
+    ends = np.maximum.accumulate(ends) if len(ends) else ends
+    found = []
+    for start, end in words:
+        place = int(np.searchsorted(ends, start, side="right"))
+        found.append(place if place < len(starts) and starts[place] < end else NO_PIECE)
+    return found
+
+
+def read_asked(folder: Path) -> tuple[Asked, dict[str, Any]]:
+    """What is asked, and all that `meta.json` says.
+
+    Raises:
+        InputError: it isn't such a folder.
+    """
+    meta = read_meta(
+        folder,
+        FORMAT,
+        signature=str,
+        tokenizer_sha256=str,
+        splits=dict,
+        answers=str,
+        labels=list,
+        sentences=int,
+        separators=int,
+    )
+    return Asked(
+        meta["answers"], tuple(meta["labels"]), meta["sentences"], bool(meta.get("word")), meta["separators"]
+    ), meta
