@@ -1,13 +1,13 @@
 """Small worlds to test in: feature stores, image ids, binarised text, and fairseq's commands in fresh processes."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run_command
 
 from visual_grounding.features.columns import COLUMNS, Columns
 from visual_grounding.features.store import FEATURE_STORE
@@ -91,21 +91,6 @@ def write_image_ids(folder: Path, ids: np.ndarray, keys_sha256: str) -> Path:
         {"sentences": sentences, "images_per_sentence": count, "keys_sha256": keys_sha256, "signature": "test"}
     )
     return folder
-
-
-def run_python(module: str, *arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """`python -m module …` in a fresh process, one thread, without the repository on the path by accident."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", module, *map(str, arguments)], cwd=cwd, env=environment, capture_output=True, text=True
-    )
-
-
-def run_command(name: str, *arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """One of the environment's commands (`fairseq-train`, `visual-grounding` …) in a fresh process."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    command = Path(sys.executable).with_name(name)
-    return subprocess.run([command, *map(str, arguments)], cwd=cwd, env=environment, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,11 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run_command
 from conftest import REPOSITORY
 from PIL import Image
 
@@ -29,12 +28,8 @@ def commands(*names: str) -> list[list[str]]:
 
 def run(folder: Path, command: list[str], *more: str) -> str:
     """One of the page's commands, in a process of its own; what it printed."""
-    program = Path(sys.executable).with_name(command[0])
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [str(program), *command[1:], *more], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    done = run_command(*command, *more, cwd=folder, environment={"PYTHONPATH": path})
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 

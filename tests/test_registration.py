@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import run_command, run_python, write_store
+from commands import run_command, run_python
+from conftest import write_store
 from PIL import Image
 from small_retriever import make_retriever
 
@@ -228,7 +229,7 @@ def test_user_dir_works_in_all_of_fairseqs_commands(
     def run(name: str) -> subprocess.CompletedProcess[str]:
         if how == "module":
             return run_python(f"fairseq_cli.{name}", *lines[name], cwd=tmp_path)
-        return run_command(f"fairseq-{name.replace('_', '-')}", *lines[name], cwd=tmp_path)
+        return run_command(f"fairseq-{name.replace('_', '-')}", *lines[name], cwd=tmp_path, fresh=True)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         ended = dict(zip(lines, pool.map(run, lines)))

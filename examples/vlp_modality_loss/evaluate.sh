@@ -21,15 +21,18 @@ trained_on() { [[ $1 = masked || ! $2 =~ ^(no-loss|fixed-last|learned-all|end-to
 
 others=()
 if [ -n "$FULL" ]; then
-    others=(bert-enc-1 learned-last-1 no-loss-1 no-loss-2 fixed-last-2 learned-all-2 end-to-end grid-1 grid-2 text-only visual-aware)
+    others=(bert-enc-1 learned-last-1 no-loss-1 no-loss-2 fixed-last-1 learned-all-1 end-to-end grid-1 text-only visual-aware)
 fi
 evaluate_seeds "${others[@]}"
 if [ -n "$FULL" ]; then
     step "other settings against a twin of the same: OUT/seedS/scores"
     for seed in $(seq "$SEEDS"); do
         for subset in valid test; do
-            for pair in end-to-end:no-loss-2 no-loss-2:bert-enc-2 grid-2:bert-enc-2; do
+            for pair in end-to-end:no-loss-2 no-loss-2:bert-enc-2 grid-1:bert-enc-1; do
                 score "$seed" masked $subset "${pair%:*}" "${pair#*:}"
+            done
+            for other in no-loss-1 fixed-last-1 learned-all-1; do
+                score "$seed" masked $subset learned-last-1 "$other"
             done
             for kind in masked plain; do
                 score "$seed" $kind $subset learned-last-1 bert-enc-1

@@ -32,12 +32,21 @@ translator() { # SEED KIND NAME FLAGS…: OUT/seedS/translators/KIND/NAME
 # Steps 5 and 6: first with the encoder as it is, then everything, from the best checkpoint of the first. The second
 # takes twice as long as the first: of whole sources, where photos say little, it is left to --full.
 two_stages() { # SEED KIND NAME FLAGS…: what the first stage starts from is in `start`
+    first_stage "$@"
+    if [ "$2" = plain ] && [ -z "$FULL" ]; then return; fi
+    second_stage "$@"
+}
+first_stage() { # SEED KIND NAME FLAGS…
     local seed=$1 kind=$2 name=$3 visual=()
     shift 3
     if [[ $name != bert-enc* ]]; then mapfile -t visual < <(images "$kind"; tags); fi
     translator "$seed" "$kind" "$name-1" --arch vlp_translation "${decoder[@]}" "$@" \
         "${visual[@]}" --visual-freeze-encoder "${start[@]}" "${stage1[@]}" --max-epoch "$STAGE1_EPOCHS"
-    if [ "$kind" = plain ] && [ -z "$FULL" ]; then return; fi
+}
+second_stage() { # SEED KIND NAME FLAGS…
+    local seed=$1 kind=$2 name=$3 visual=()
+    shift 3
+    if [[ $name != bert-enc* ]]; then mapfile -t visual < <(images "$kind"; tags); fi
     translator "$seed" "$kind" "$name-2" --arch vlp_translation "${decoder[@]}" "$@" \
         "${visual[@]}" --finetune-from-model "$OUT/seed$seed/translators/$kind/$name-1/checkpoint_best.pt" \
         "${stage2[@]}" --max-epoch "$STAGE2_EPOCHS"
@@ -54,13 +63,14 @@ steps_1_to_4() { # SEED [PREFIX]: BERT, then captions with their photos, then th
         --finetune-from-model "$OUT/seed$1/pretrained/${before}captions/checkpoint_best.pt"
 }
 ours() { # SEED KIND: the loss with a weight that is learned for each token, in the last layer, is the paper's best
-    # Its ablations are of masked sources, where images count.
+    # Its ablations are of masked sources, where images count; other weights and layers after the first stage, in which
+    # the decoder learns to look.
     local start=(--visual-pretrained "$OUT/seed$1/pretrained/sources/checkpoint_best.pt") visual
     two_stages "$1" "$2" learned-last "${modality[@]}"
     if [ -n "$FULL" ] && [ "$2" = masked ]; then
         two_stages "$1" "$2" no-loss "${without[@]}"
-        two_stages "$1" "$2" fixed-last "${modality[@]}" --modality-weight 0.4
-        two_stages "$1" "$2" learned-all "${modality[@]}" --modality-layers all
+        first_stage "$1" "$2" fixed-last "${modality[@]}" --modality-weight 0.4
+        first_stage "$1" "$2" learned-all "${modality[@]}" --modality-layers all
         mapfile -t visual < <(images "$2"; tags)
         translator "$1" "$2" end-to-end --arch vlp_translation "${decoder[@]}" "${without[@]}" \
             "${visual[@]}" "${start[@]}" "${end_to_end[@]}" --max-epoch $((STAGE1_EPOCHS + STAGE2_EPOCHS))
@@ -69,7 +79,7 @@ ours() { # SEED KIND: the loss with a weight that is learned for each token, in 
 grid() { # SEED: cells of a grid with a classifier's labels, in place of a detector's regions
     STORE=cells steps_1_to_4 "$1" grid-
     local start=(--visual-pretrained "$OUT/seed$1/pretrained/grid-sources/checkpoint_best.pt")
-    STORE=cells two_stages "$1" masked grid "${modality[@]}"
+    STORE=cells first_stage "$1" masked grid "${modality[@]}"
 }
 bert_enc() { # SEED KIND: text alone
     local start=(--bert "$BERT")

@@ -6,7 +6,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from conftest import run_command, write_image_ids, write_store
+from commands import run_command
+from conftest import write_image_ids, write_store
 from faults.steps import killed_at_each_step
 from matplotlib.figure import Figure
 from PIL import Image

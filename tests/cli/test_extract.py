@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run_command
 from PIL import Image
 
-from tests.conftest import REPOSITORY, run_command, write_image_ids
+from tests.conftest import REPOSITORY, write_image_ids
 from tests.features.tiny_onnx import write_detector
 from tests.images.containers import write_parquet, write_tar, write_zip
 from visual_grounding.cli.main import main

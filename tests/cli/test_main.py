@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import run_command
+from commands import run_command
 
 import visual_grounding
 from visual_grounding.cli import average, import_

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from commands import run_script
 from conftest import REPOSITORY
 
 SCRIPT = REPOSITORY / "scripts/gpu.sh"
@@ -123,8 +124,8 @@ def test_the_parts_are_the_tests_the_benchmarks_and_the_quickstart_and_fit_into_
 
 @pytest.mark.parametrize("command", [command for name, _, command in listed_parts() if "benchmarks/" in command])
 def test_a_benchmark_of_the_list_knows_its_flags(command: str) -> None:
-    words = [sys.executable, *command.split()[1:], "--help"]
-    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True)
+    _, script, *flags = command.split()
+    done = run_script(REPOSITORY / script, *flags, "--help", cwd=REPOSITORY)
     assert done.returncode == 0 and "usage:" in done.stdout, done.stderr
 
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import run_command
+from commands import run_command
 
 from visual_grounding.cli.main import main
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from conftest import run_command
+from commands import run_command
 from PIL import Image
 
 pytestmark = [

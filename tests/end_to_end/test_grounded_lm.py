@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from conftest import run_command
+from commands import run_command
 from fairseq import checkpoint_utils, options
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import run_command
+from commands import run_command
 
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig

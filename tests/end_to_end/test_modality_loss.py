@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import run_command
+from commands import run_command
 
 from visual_grounding.storage.checkpoints import load_checkpoint
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import run_command, write_store
+from commands import run_command
+from conftest import write_store
 
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore

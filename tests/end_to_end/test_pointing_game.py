@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import run_command
+from commands import run_command
 
 from visual_grounding.analysis.pointing_game import read_boxes
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from conftest import run_command
+from commands import run_command
 from fairseq.data import Dictionary, encoders
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from small_tokenizers import minilm

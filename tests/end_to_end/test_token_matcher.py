@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import run_command, write_store
+from commands import run_command
+from conftest import write_store
 from small_matcher import make_bert
 
 from visual_grounding.cli.main import main

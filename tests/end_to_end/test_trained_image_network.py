@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import run_command
+from commands import run_command
 from PIL import Image
 from torch import nn
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import REPOSITORY, run_command, write_image_ids, write_store
+from commands import run_command
+from conftest import REPOSITORY, write_image_ids, write_store
 
 from visual_grounding.storage.artefact import sha256_of_file
 from visual_grounding.storage.checkpoints import load_checkpoint

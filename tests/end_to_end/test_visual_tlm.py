@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import run_command, write_image_ids, write_store
+from commands import run_command
+from conftest import write_image_ids, write_store
 from small_pairs import binarise
 
 from visual_grounding.storage.artefact import sha256_of_file

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import run_command
+from commands import run_command
 from small_voken_lm import language_model_flags, make_voken_world, train_language_model
 
 from visual_grounding.storage.checkpoints import load_checkpoint

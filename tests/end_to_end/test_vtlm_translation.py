@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import run_command
+from commands import run_command
 
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.storage.checkpoints import load_checkpoint

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from commands import for_scripts
 from conftest import REPOSITORY
 
 from visual_grounding.cli.main import main
@@ -64,7 +65,7 @@ def test_strategies_run_from_raw_files_to_scores_on_a_slice(real_data, tmp_path)
     choices = {"LIMIT": 60, "UPDATES": 4, "TASK_UPDATES": 4, "TASKS": "rte", "STRATEGIES": "none-captions i2t scene-16"}
     choices["TUNED"] = "scene-16"
     for part in ("prepare", "train", "evaluate"):
-        done = run_script("grounding", f"{part}.sh", DATA=real_data, OUT=tmp_path, **choices)
+        done = run_script("grounding", f"{part}.sh", DATA=real_data, OUT=tmp_path, **choices, **for_scripts())
         assert done.returncode == 0, f"{part}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     rows = json.loads((tmp_path / "table/runs.json").read_text())["rows"]
     names = {row["name"] for row in rows}
@@ -83,7 +84,7 @@ def test_strategies_run_from_raw_files_to_scores_on_a_slice(real_data, tmp_path)
 def test_understanding_runs_from_raw_files_to_predictions_on_a_slice(real_data, tmp_path, capsys):
     choices = {"LIMIT": 60, "NLI_UPDATES": 4, "NER_UPDATES": 4, "RETRIEVER_EPOCHS": 1}
     for part in ("prepare", "train"):
-        done = run_script("awareness", f"{part}.sh", DATA=real_data, OUT=tmp_path, **choices)
+        done = run_script("awareness", f"{part}.sh", DATA=real_data, OUT=tmp_path, **choices, **for_scripts())
         assert done.returncode == 0, f"{part}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     for task, metric in (("nli", "accuracy"), ("ner", "entity_f1")):
         models = [str(tmp_path / f"seed1/{task}/{name}/checkpoint_last.pt") for name in ("retrieved", "text-only")]

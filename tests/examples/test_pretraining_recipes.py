@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from commands import for_scripts
 from conftest import REPOSITORY
 
 from visual_grounding.errors import InputError
@@ -76,7 +77,7 @@ def test_recipe_runs_from_raw_files_to_scores_on_a_slice(recipe, real_data, tmp_
     epochs = {f"{name}_EPOCHS".lstrip("_"): 1 for name in ONE_EPOCH}
     choices = {"DATA": real_data, "OUT": tmp_path, "LIMIT": 40, "MERGES": 300, "OMP_NUM_THREADS": 1, **epochs}
     for part in ("prepare", "train", "evaluate"):
-        done = run_script(f"{recipe}/{part}.sh", **choices)
+        done = run_script(f"{recipe}/{part}.sh", **choices, **for_scripts())
         assert done.returncode == 0, f"{part}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     rows = json.loads((tmp_path / "table/runs.json").read_text())
     places = {f"{kind}.{split}.{model}.against.{other}" for kind, (model, twin) in RECIPES[recipe].items()

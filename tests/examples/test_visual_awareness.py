@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from commands import for_scripts
 from conftest import REPOSITORY, shared_data
 
 from visual_grounding.cli.main import main
@@ -288,7 +289,7 @@ def test_real_collection_shares_no_photo_with_validation_or_test(sentences, real
 @pytest.mark.slow
 def test_recipe_runs_from_raw_files_to_scores_on_a_slice(real_data, tmp_path):
     choices = {"LIMIT": 60, "RETRIEVERS": "bag", "RETRIEVER_EPOCHS": 1, "EPOCHS": 1, "MASKED_EPOCHS": 1, "MERGES": 300}
-    done = run_script("seeds.sh", DATA=real_data, OUT=tmp_path, OMP_NUM_THREADS=1, **choices)
+    done = run_script("seeds.sh", DATA=real_data, OUT=tmp_path, OMP_NUM_THREADS=1, **choices, **for_scripts())
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     found = json.loads((tmp_path / "results.json").read_text())
     assert set(found["bleu"]) == set(results.TEXTS)

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from commands import for_scripts
 from conftest import REPOSITORY, shared_data, write_store
 from small_matcher import make_bert, make_token_matcher
 
@@ -271,7 +272,7 @@ def test_recipe_runs_from_raw_files_to_scores_on_a_slice(real_data, tmp_path) ->
     once = dict.fromkeys(("MATCH_EPOCHS", "TASK_EPOCHS", "OMP_NUM_THREADS"), 1)
     choices = {"LIMIT": 60, "UPDATES": 10, "TASKS": "qqp", **once}
     for part in ("prepare", "train", "evaluate"):
-        done = run_script(f"{part}.sh", DATA=real_data, OUT=tmp_path, **choices)
+        done = run_script(f"{part}.sh", DATA=real_data, OUT=tmp_path, **choices, **for_scripts())
         assert done.returncode == 0, f"{part}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     found = json.loads((tmp_path / "table.json").read_text())
     rows = ("mlm-more", "voken", "shuffled")

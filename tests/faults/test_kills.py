@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import run_command
+from commands import run_command
 from faults.processes import KILLED, Commands, Done, content_of
 from PIL import Image
 from small_matcher import make_token_matcher

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import run_command
 
-from tests.conftest import run_command
 from visual_grounding.cli.main import main
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.image_ids import ImageIds

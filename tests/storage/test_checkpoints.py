@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from commands import run_command
 
-from tests.conftest import run_command
 from visual_grounding.analysis.hypotheses import read_hypotheses
 from visual_grounding.errors import InputError
 from visual_grounding.storage.checkpoints import (

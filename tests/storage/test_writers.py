@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import run_command
+from commands import run_command
 
 from visual_grounding.errors import InputError
 from visual_grounding.storage import writers as writers_module
