@@ -6,10 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import run_command
 
 import visual_grounding
+from visual_grounding import progress
 from visual_grounding.cli import average, import_
 from visual_grounding.cli.main import VERBS, main
 from visual_grounding.errors import InputError
@@ -37,7 +39,7 @@ def test_help_and_user_dir_import_nothing_heavy():
 def test_help_and_user_dir_answer_within_a_second():
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     for flags in (["--help"], ["user-dir"]):
-        assert run_command("visual-grounding", *flags).returncode == 0
+        assert run_command("visual-grounding", *flags, fresh=True).returncode == 0
     after = resource.getrusage(resource.RUSAGE_CHILDREN)  # of processor time: others may keep the machine busy
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2
 
@@ -54,6 +56,25 @@ def test_run_as_a_module_needs_no_fairseq():
     )
     assert done.returncode == 0, done.stderr
     assert b"visual_grounding.cli.main" in done.stderr and b" fairseq\n" not in done.stderr
+
+
+def test_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0 and capsys.readouterr().out == f"visual-grounding {visual_grounding.__version__}\n"
+
+
+def test_quiet_shows_no_progress_and_the_same_result(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_hidden", False)
+    np.save(tmp_path / "arrays.npy", np.ones((3, 2), dtype=np.float32))
+    (tmp_path / "keys.txt").write_text("a\nb\nc\n")
+    flags = ["import", "--arrays", str(tmp_path / "arrays.npy"), "--keys", str(tmp_path / "keys.txt"), "--out"]
+    assert main([*flags, str(tmp_path / "loud")]) == 0
+    loud = capsys.readouterr()
+    assert main([*flags, str(tmp_path / "quiet"), "--quiet"]) == 0
+    quiet = capsys.readouterr()
+    assert "3/3 images" in loud.err and quiet.err == ""
+    assert quiet.out == loud.out.replace("loud", "quiet") != ""
 
 
 def test_unknown_verb_exits_with_2():

@@ -8,6 +8,7 @@ from contextlib import redirect_stdout
 from importlib import import_module
 from types import ModuleType
 
+from .._version import __version__
 from ..errors import InputError
 from ..flags import FlagParser, see
 from ..storage.ranks import this_rank
@@ -48,6 +49,7 @@ VERBS = {
     "probe last-word": "last words that a pre-trained stream predicts, with images and without",
     "doctor": "check a whole set-up, and say what is wrong and what to do",
     "user-dir": "print the path for fairseq's --user-dir",
+    "completion": "print a script that completes verbs and flags, for bash, zsh or tcsh",
 }
 # Where the name of the verb can't be the name of its file, or several share one.
 MODULES = {"import": "import_"}
@@ -72,6 +74,7 @@ def parser_of(verb: str, words: Sequence[str]) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add_arguments(parser)
+    parser.add_argument("--quiet", action="store_true", help="show no progress; results and warnings are printed")
     if verb in CHOOSING:
         module.add_chosen_arguments(parser, words)
     return parser
@@ -95,6 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="\n".join(f"  {verb:20} {what}" for verb, what in VERBS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    overview.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     overview.add_argument(
         "verb", choices=VERBS, metavar="VERB", help="one of the verbs below; VERB --help for its flags"
     )
@@ -104,6 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         parser = parser_of(verb, argv[length:])
         args = parser.parse_args(argv[length:])
+        if args.quiet:
+            import_module("..progress", __package__).hide_progress()
         if this_rank().leads:
             return module.run(args) or 0
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
