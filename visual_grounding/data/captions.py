@@ -39,13 +39,13 @@ def load_captions(path: str | Path, store: FeatureStore | PixelSource) -> tuple[
     if missing and isinstance(store, PixelSource):
         raise InputError(
             f"every image of {path} should be in {store.folder}, but {len(missing)} keys aren't, the first "
-            f"{missing[0]!r} (there are {len(store)} images, the first {next(store.keys(), '')!r}). Give the source "
-            "with the images of all splits as --image-folder."
+            f"{missing[0]!r} (there are {len(store)} images, the first {next(iter(store.keys()), '')!r}). Give the "
+            "source with the images of all splits as --image-folder."
         )
     if missing:
         raise InputError(
             f"every image of {path} should be in feature store {store.folder}, but {len(missing)} keys aren't, the "
-            f"first {missing[0]!r} (the store has {len(store)} images, the first {next(store.keys(), '')!r}). "
+            f"first {missing[0]!r} (the store has {len(store)} images, the first {next(iter(store.keys()), '')!r}). "
             "Put the images of all splits into one store with: visual-grounding extract …, or visual-grounding import …"
         )
     return [caption for _, caption in captions], np.array([rows[key] for key, _ in captions], dtype=np.int64)

@@ -5,14 +5,15 @@ Nothing here reads a whole store: opening costs the same for ten images and for 
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..errors import InputError
-from ..storage.artefact import META, check_whole, open_array, read_keys, read_meta
+from ..storage.artefact import META, Keys, check_whole, open_array, read_meta
 from ..storage.lines import read_lines
 from .columns import COLUMNS, NAMES, Columns, check_values, unfit
 
@@ -117,16 +118,17 @@ class FeatureStore:
         """What the numbers of attributes stand for."""
         return list(self._described.attribute_names)
 
-    def gather(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def gather(self, ids: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Look images up.
 
         Shapes:
-            ids: (...,) integers, −1 for no image.
+            ids: (...,) integers, −1 for no image; an array or lists.
             returns: features (..., R, F) float16, zero where absent; padding mask (..., R) bool, True where absent.
 
         Raises:
             InputError: a row outside the store, a feature that is NaN or infinite, or a file cut short meanwhile.
         """
+        ids = _rows_of(ids)
         features = self._rows("features", self.features, ids)
         features[ids < 0] = 0
         # The sum is finite only where every number is; float32, because float16 would overflow.
@@ -152,7 +154,7 @@ class FeatureStore:
         self._check_columns([name])
         return self._columns[name]
 
-    def gather_columns(self, ids: np.ndarray, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    def gather_columns(self, ids: ArrayLike, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Look up what the optional columns say of images.
 
         An absent region, and every region of no image, has a box and a score of 0 and −1 as label and attribute.
@@ -161,7 +163,7 @@ class FeatureStore:
             names: which columns; None for all that there are.
 
         Shapes:
-            ids: (...,) integers, −1 for no image.
+            ids: (...,) integers, −1 for no image; an array or lists.
             returns: boxes (..., R, 4) float32; labels and attributes (..., R) int32; scores (..., R) float16
 
         Raises:
@@ -169,6 +171,7 @@ class FeatureStore:
                 have, or a file cut short meanwhile.
         """
         self._check_columns(names or ())
+        ids = _rows_of(ids)
         found = {}
         for name in self.columns if names is None else names:
             values = self._rows(name, self._columns[name], ids)
@@ -202,13 +205,13 @@ class FeatureStore:
         except InputError as error:
             raise InputError(f"{self.folder}: {error} {AGAIN}") from error
 
-    def keys(self) -> Iterator[str]:
-        """Image keys in row order, read from disk one by one.
+    def keys(self) -> Keys:
+        """Image keys in row order: read from disk one by one, or by row, `keys()[3]`.
 
         Raises:
             InputError: as `read_keys`.
         """
-        return read_keys(self.folder / "keys.txt", len(self), self.keys_sha256)
+        return Keys(self.folder / "keys.txt", len(self), self.keys_sha256)
 
     def key(self, row: int) -> str:
         """The key of one row.
@@ -242,3 +245,17 @@ def name_arrays(signed: str, plan: Mapping[str, Any]) -> str:
     if stage != "import" or said & {"arrays", "made_by"} or "arrays" not in plan or "version" not in said:
         return signed
     return "|".join([stage, *fields[:-1], f"arrays:{str(plan['arrays'])[:ARRAYS_DIGITS]}", fields[-1]])
+
+
+def _rows_of(ids: ArrayLike) -> np.ndarray:
+    """Rows as an array of integers, whatever holds them.
+
+    Raises:
+        InputError: they aren't integers.
+    """
+    rows = np.asarray(ids)
+    if rows.size == 0:
+        return rows.astype(np.int64)
+    if rows.dtype.kind not in "iu":
+        raise InputError(f"image ids should be rows, integers, but are {rows.dtype}: {rows.flat[0]!r}")
+    return rows

@@ -65,7 +65,7 @@ class CaptionVectors:
             key, _ = next(iterate_captions(captions))
             raise InputError(
                 f"{captions} should describe images of feature store {store.folder}, but has none of them, such as "
-                f"{key!r}; the store's are like {next(store.keys(), '')!r}."
+                f"{key!r}; the store's are like {next(iter(store.keys()), '')!r}."
             )
         if self.unknown + self.wordless == self.captions:
             raise InputError(

@@ -1,6 +1,6 @@
 """The image that a sentence must not find, its own say: from keys to rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -24,7 +24,7 @@ class Collection(Protocol):
     def __len__(self) -> int:
         """I, how many images there are."""
 
-    def keys(self) -> Iterator[str]:
+    def keys(self) -> Iterable[str]:
         """Image keys in row order."""
 
 

@@ -19,7 +19,7 @@ from ..errors import InputError, check_at_least_one
 from ..features.pixels import PixelSource, is_of_pixels
 from ..features.store import FeatureStore
 from ..features.store_writer import UNREADABLE
-from ..storage.artefact import check_whole, open_array, read_keys, read_meta
+from ..storage.artefact import Keys, check_whole, open_array, read_meta
 from ..storage.ranks import this_rank
 from ..storage.shards import Shard, ShardedArtefact
 from ..storage.signature import signature
@@ -95,7 +95,7 @@ class Index:
 
     def search(
         self,
-        queries: Tensor,
+        queries: Tensor | np.ndarray,
         k: int,
         device: str | torch.device = "cpu",
         exclude: Tensor | None = None,
@@ -118,6 +118,7 @@ class Index:
             InputError: faiss is needed and isn't there, one of its files is broken, or the embeddings were cut short or
                 hold NaN or infinity.
         """
+        queries = torch.as_tensor(queries)
         if self.faiss is None:
             if k == 1 and exclude is None and self._nearest_image(device).keeps:
                 scores, ids = self.nearest(queries, device)
@@ -185,13 +186,13 @@ class Index:
     def __len__(self) -> int:
         return self.embeddings.shape[0]
 
-    def keys(self) -> Iterator[str]:
-        """Image keys in row order, read from disk one by one.
+    def keys(self) -> Keys:
+        """Image keys in row order: read from disk one by one, or by row, `keys()[3]`.
 
         Raises:
             InputError: as `read_keys`.
         """
-        return read_keys(self.folder / KEYS, len(self), self.keys_sha256)
+        return Keys(self.folder / KEYS, len(self), self.keys_sha256)
 
     def check_retriever(self, retriever: Retriever) -> None:
         """Refuse a retriever that didn't make this index.

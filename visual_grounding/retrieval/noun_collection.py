@@ -128,7 +128,7 @@ class NounCollection:
         if self.unknown == count:
             raise InputError(
                 f"{path} should name images of feature store {store.folder}, but names none of them, such as "
-                f"{first!r}; the store's are like {next(store.keys(), '')!r}."
+                f"{first!r}; the store's are like {next(iter(store.keys()), '')!r}."
             )
         return {noun: list(rows) for noun, rows in found.items()}, count
 

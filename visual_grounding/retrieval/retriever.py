@@ -257,14 +257,19 @@ class Retriever(ABC):
 
         Shapes:
             returns: (S, D) float32, on the CPU
+
+        Raises:
+            InputError: one sentence instead of a list of them; its letters would be taken for sentences.
         """
+        if isinstance(sentences, str):
+            raise InputError(f"encode_text takes a list of sentences, but was given one: [{sentences[:40]!r}]?")
         vectors = self.encode_tokens(self.tokenize(sentences)[0], batch_size)
         empty = torch.tensor([not sentence.strip() for sentence in sentences], dtype=torch.bool)
         vectors[empty] = 0.0  # an encoder may put special tokens around nothing
         return vectors
 
     @torch.inference_mode()
-    def encode_images(self, features: Tensor, padding_mask: Tensor) -> Tensor:
+    def encode_images(self, features: Tensor | np.ndarray, padding_mask: Tensor | np.ndarray) -> Tensor:
         """Unit vectors of images; 0 for one without a region.
 
         Shapes:
@@ -275,6 +280,7 @@ class Retriever(ABC):
         Raises:
             InputError: features of another size than the retriever was trained on, or pixels where it takes features.
         """
+        features, padding_mask = torch.as_tensor(features), torch.as_tensor(padding_mask)
         pixels = features.dtype == torch.uint8
         self._check_form(pixels)
         features = features.to(self.device)

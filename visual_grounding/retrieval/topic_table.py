@@ -129,7 +129,7 @@ class TopicTable:
             key, _ = next(iterate_captions(captions))
             raise InputError(
                 f"{captions} should describe images of feature store {store.folder}, but has none of them, such as "
-                f"{key!r}; the store's are like {next(store.keys(), '')!r}."
+                f"{key!r}; the store's are like {next(iter(store.keys()), '')!r}."
             )
         self.rarity = {word: rarity[word] for word in self._numbers}
         self._sort(pairs)

@@ -156,6 +156,38 @@ def read_keys(path: Path, rows: int, sha256: str) -> Iterator[str]:
     check_keys_sha256(path, digest.hexdigest(), sha256)
 
 
+class Keys:
+    """The image keys of an artefact, in row order: to go through, which reads the file line by line, or by row.
+
+    Args:
+        path: the file.
+        rows: how many lines it should have.
+        sha256: the digest of its bytes that the artefact was made with.
+    """
+
+    def __init__(self, path: Path, rows: int, sha256: str) -> None:
+        self._path, self._rows, self._sha256 = path, rows, sha256
+        self._all: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        return read_keys(self._path, self._rows, self._sha256)
+
+    def __getitem__(self, rows: Any) -> Any:
+        """The key of one row, or the keys of many, as an array does it; the first time all are read.
+
+        Raises:
+            InputError: as `read_keys`.
+            IndexError: there is no such row.
+        """
+        if self._all is None:
+            self._all = np.array(list(self), dtype=object)
+        found = self._all[rows if isinstance(rows, slice) else np.asarray(rows)]
+        return found.tolist() if isinstance(found, np.ndarray) else found
+
+
 def check_keys_sha256(path: Path, found: str, expected: str) -> None:
     """Refuse a key list that isn't the one its artefact was made with: rows would be taken for other images.
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError
-from ..storage.artefact import open_array, read_keys, read_meta
+from ..storage.artefact import Keys, open_array, read_meta
 from ..storage.lines import iterate_lines
 from ..text.tokenizer_bridge import TokenizerBridge
 from ..text.words import DICTIONARY
@@ -104,13 +104,13 @@ class Vokens:
         """Vokens of a line's pieces: (n,)."""
         return self.vokens[self.offsets[line] : self.offsets[line + 1]]
 
-    def keys(self) -> Iterator[str]:
+    def keys(self) -> Keys:
         """The image of each voken, read from disk one by one.
 
         Raises:
             InputError: as `read_keys`.
         """
-        return read_keys(self.folder / KEYS, self.size, self.keys_sha256)
+        return Keys(self.folder / KEYS, self.size, self.keys_sha256)
 
     def token_lines(self) -> Iterator[str]:
         """The pieces of each line, joined by spaces, read from disk one by one.

@@ -1,0 +1,78 @@
+"""The names that are kept for Python, as the README has them."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from conftest import REPOSITORY
+from small_retriever import make_retriever, make_store
+
+import visual_grounding
+from visual_grounding import FeatureStore, Index, InputError, Retriever
+from visual_grounding.retrieval.index import build_index
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """A folder with the README's outputs, in which we are: 20 photos, the fifth absent."""
+    store = FeatureStore(make_store(tmp_path / "features/photos"))
+    build_index(make_retriever(tmp_path / "retriever"), store, tmp_path / "index")
+    monkeypatch.chdir(tmp_path)
+    return store
+
+
+def test_the_readmes_lines_run_and_find_what_the_table_holds(made, capsys):
+    (block,) = re.findall(r"^```python\n(.*?)^```", (REPOSITORY / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    names: dict = {}
+    exec(block, names)
+    retriever, index = Retriever.load("retriever"), Index("index")
+    expected = retriever.encode_text(["a dog runs", "two children play"]) @ torch.from_numpy(index.embeddings[:]).T
+    assert names["rows"].tolist() == expected.topk(3).indices.tolist()
+    printed = [f"image{row}.jpg" for row in names["rows"][0].tolist()]
+    assert capsys.readouterr().out.splitlines()[0] == str(printed)
+    assert names["features"].shape == (2, 3, 1, 6) and names["own"] == {}
+
+
+def test_rows_may_be_lists_arrays_or_tensors(made):
+    for rows in ([[3, -1]], np.array([[3, -1]]), torch.tensor([[3, -1]])):
+        features, absent = made.gather(rows)
+        np.testing.assert_array_equal(features[0, 0], made.features[3])
+        assert absent.tolist() == [[[False], [True]]]
+    assert made.gather([])[0].shape == (0, 1, 6)
+    with pytest.raises(InputError, match=r"image ids should be rows, integers, but are float64: .*1\.5"):
+        made.gather([1.5])
+
+
+def test_keys_are_found_by_row(made):
+    keys = made.keys()
+    assert keys[3] == "image3.jpg" == Index("index").keys()[3] and keys[-1] == "image19.jpg"
+    assert keys[[0, 2]] == ["image0.jpg", "image2.jpg"] == keys[torch.tensor([0, 2])] == keys[:3:2]
+    assert len(keys) == 20 and list(keys) == [f"image{row}.jpg" for row in range(20)]
+    with pytest.raises(IndexError):
+        keys[20]
+    (made.folder / "keys.txt").write_text("other\n" * 20)
+    with pytest.raises(InputError, match="was changed after its artefact was made"):
+        made.keys()[3]
+
+
+def test_one_sentence_is_not_taken_for_its_letters(made):
+    with pytest.raises(InputError, match=r"takes a list of sentences, but was given one: \['a dog'\]\?"):
+        Retriever.load("retriever").encode_text("a dog")
+
+
+def test_numpy_serves_as_well_as_torch(made):
+    retriever, index = Retriever.load("retriever"), Index("index")
+    vectors = retriever.encode_images(*made.gather(range(20)))
+    np.testing.assert_allclose(vectors.numpy(), index.embeddings, atol=1e-6)
+    assert index.search(vectors.numpy()[:2], 1)[1].tolist() == [[0], [1]]
+
+
+def test_names_are_listed_and_importing_the_package_imports_no_torch():
+    assert {"FeatureStore", "Index", "Retriever", "InputError"} <= set(dir(visual_grounding))
+    with pytest.raises(AttributeError, match="has no attribute 'Indices'"):
+        visual_grounding.Indices  # noqa: B018
+    check = "import sys, visual_grounding; assert not {'torch', 'numpy'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check]).returncode == 0
