@@ -42,15 +42,17 @@ def test_captions_are_what_prepare_makes_without_a_word(tmp_path, capsys):
 def test_a_test_split_of_an_earlier_run_is_named(tmp_path, capsys):
     (tmp_path / "c.tsv").write_text(CAPTIONS)
     flags = ["prepare", "captions", "--train", tmp_path / "c.tsv", "--valid", tmp_path / "c.tsv", "--out"]
+    twice = "warning: 3 of 3 captions of --valid are learned from, too.\n"
     fresh = run(capsys, *flags, tmp_path / "fresh")
-    assert fresh[0] == 0 and fresh[2] == ""
-    assert run(capsys, *flags, tmp_path / "out", "--test", tmp_path / "c.tsv")[2] == ""
+    assert fresh[0] == 0 and fresh[2] == twice
+    said = run(capsys, *flags, tmp_path / "out", "--test", tmp_path / "c.tsv")[2]
+    assert said == twice + twice.replace("valid", "test")
     before = contents(tmp_path / "out")
     assert run(capsys, *flags, tmp_path / "out") == (
         0,
         fresh[1],
-        f"warning: {tmp_path}/out/test.tsv was there before and stays as it was, as there is no --test. Delete it if "
-        "it shouldn't be tested on.\n",
+        f"{twice}warning: {tmp_path}/out/test.tsv was there before and stays as it was, as there is no --test. Delete "
+        "it if it shouldn't be tested on.\n",
     )
     assert contents(tmp_path / "out") == before
 

@@ -4,7 +4,13 @@
   fairseq-train data/captions --user-dir "$(visual-grounding user-dir)" --task image_text_matching \\
       --arch visual_semantic_embedding --criterion hardest_negative_triplet --image-features features/all ...
 
-Each file holds `key<TAB>caption` lines; an image may have several. dict.txt holds the words of the training captions,
+Each file holds `key<TAB>caption` lines; an image may have several. Parquet, the Arrow files of a dataset that Hugging
+Face datasets saved, and folders of them are read, too, with --key-column and --caption-column:
+
+  visual-grounding prepare captions --train flickr/train --valid flickr/valid --key-column filename \\
+      --caption-column caption --out data/captions
+
+dict.txt holds the words of the training captions,
 lower-cased; the same splitter is used when the retriever is.
 """
 
@@ -19,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--valid", type=Path, required=True, metavar="TSV", help="captions to choose the best checkpoint on"
     )
     parser.add_argument("--test", type=Path, metavar="TSV", help="captions to test on, with fairseq-validate")
+    parser.add_argument("--key-column", metavar="NAME", help="of tables: names of the images, as in the feature store")
+    parser.add_argument("--caption-column", metavar="NAME", help="of tables: captions, or a list of them in each row")
     parser.add_argument("--min-count", type=int, default=1, help="rarer words become <unk> (default: %(default)s)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="data folder to write")
 
@@ -33,13 +41,28 @@ def run(args: argparse.Namespace) -> None:
 
     from ..errors import InputError
     from ..storage.text_files import write_text_files
+    from ..text.caption_tables import is_table, iterate_caption_tables
     from ..text.captions import read_captions
     from ..text.words import DICTIONARY, count_words
 
     if args.min_count < 1:
         raise InputError(f"--min-count should be at least 1, but is {args.min_count}.")
+
+    def read(path: Path) -> list[tuple[str, str]]:
+        if is_table(path):
+            return list(iterate_caption_tables(path, args.key_column, args.caption_column))
+        return read_captions(path)
+
     sources = {"train": args.train, "valid": args.valid, "test": args.test}
-    captions = {split: read_captions(path) for split, path in sources.items() if path is not None}
+    columns = [name for name in ("key_column", "caption_column") if getattr(args, name) is not None]
+    if columns and not any(is_table(path) for path in sources.values() if path is not None):
+        raise InputError("Columns are named, but no file is a table: parquet, or Arrow.", *columns)
+    captions = {split: read(path) for split, path in sources.items() if path is not None}
+    learned = set(captions["train"])
+    for split in [split for split in captions if split != "train"]:
+        known, all_of_it = sum(pair in learned for pair in captions[split]), len(captions[split])
+        if known:
+            print(f"warning: {known} of {all_of_it} captions of --{split} are learned from, too.", file=sys.stderr)
     words = count_words((caption for _, caption in captions["train"]), args.min_count)
     if not words:
         raise InputError(

@@ -12,8 +12,11 @@ def iterate_captions(path: str | Path) -> Iterator[tuple[str, str]]:
     """Captions of a collection, one `key<TAB>caption` a line, one by one; several lines may share a key.
 
     Raises:
-        InputError: as `iterate_lines`, or a line without a tab, or with an empty key or caption, or no line at all.
+        InputError: as `iterate_lines`, or it is parquet, or a line without a tab, or with an empty key or caption, or
+            no line at all.
     """
+    if _is_parquet(path):
+        raise InputError(f"{path} should be lines of `key<TAB>caption`, but is parquet; `prepare captions` reads that.")
     number = 0
     for number, line in enumerate(iterate_lines(path), 1):
         key, tab, caption = line.partition("\t")
@@ -22,6 +25,14 @@ def iterate_captions(path: str | Path) -> Iterator[tuple[str, str]]:
         yield key, caption
     if not number:
         raise InputError(f"{path} should hold captions, but is empty.")
+
+
+def _is_parquet(path: str | Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(4) == b"PAR1"
+    except OSError:  # it is said where it is read
+        return False
 
 
 def read_captions(path: str | Path) -> list[tuple[str, str]]:
