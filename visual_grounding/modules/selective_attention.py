@@ -1,5 +1,7 @@
-"""Selective attention: each token picks its regions, a gate decides how much of them it takes (Li et al. 2022,
-"On Vision Features in Multimodal Machine Translation", §3)."""
+"""Selective attention: each token picks its regions, a gate decides how much of them it takes.
+
+Li et al. 2022, "On Vision Features in Multimodal Machine Translation", §3.
+"""
 
 import torch
 from torch import Tensor, nn

@@ -17,8 +17,10 @@ logger = logging.getLogger(__name__)
 
 
 class Stream(NamedTuple):
-    """What BERT gives for a batch. The L positions of text are `[CLS]`, the T columns of the source, the G columns of
-    tags, and `[SEP]`; the M regions follow. What isn't there is padding, wherever it stands.
+    """What BERT gives for a batch.
+
+    The L positions of text are `[CLS]`, the T columns of the source, the G columns of tags, and `[SEP]`; the M regions
+    follow. What isn't there is padding, wherever it stands.
 
     Shapes:
         hidden: (B, L + M, D);  text_padding_mask: (B, L);  region_padding_mask: (B, M), M = 0 without images

@@ -27,8 +27,10 @@ Table = TypeVar("Table", bound=Lookup)
 
 
 class LookingUp(Finder, Generic[Table]):
-    """A finder whose lookup table lies on disk: where a table of image ids is written, in a folder beside it, else in
-    a temporary one that goes away with the finder. Copies in other processes read the same files.
+    """A finder whose lookup table lies on disk.
+
+    Where a table of image ids is written, it is in a folder beside it, else in a temporary one that goes away with the
+    finder. Copies in other processes read the same files.
     """
 
     def __init__(self) -> None:

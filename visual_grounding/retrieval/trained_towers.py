@@ -1,5 +1,7 @@
-"""What the folders of retrievers that were trained here have in common: sizes that make sense, weights that all fit,
-and a pretrained text encoder, whose configuration and tokenizer go along as `text_encoder/`.
+"""What the folders of retrievers that were trained here have in common.
+
+Sizes that make sense, weights that all fit, and a pretrained text encoder, whose configuration and tokenizer go along
+as `text_encoder/`.
 """
 
 import json

@@ -1,5 +1,8 @@
-"""Words with tags in columns, as CoNLL-2003's: a word a line, its tag in one of the columns, a blank line between
-sentences, `-DOCSTART-` between documents. Tags of whichever scheme become BIO."""
+"""Words with tags in columns, as CoNLL-2003's.
+
+A word a line, its tag in one of the columns, a blank line between sentences, `-DOCSTART-` between documents. Tags of
+whichever scheme become BIO.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""timm's networks (`timm:tf_efficientnet_b1.ns_jft_in1k` is GS's EfficientNet-B1 Noisy Student): all that end in a map
-or in a square of patch tokens.
+"""timm's networks: all that end in a map or in a square of patch tokens.
 
+`timm:tf_efficientnet_b1.ns_jft_in1k` is GS's EfficientNet-B1 Noisy Student.
 Preprocessing is timm's own for the weights, in all its modes (crop, squash, border), run by timm's own code.
 """
 

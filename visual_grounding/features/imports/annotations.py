@@ -125,8 +125,10 @@ def _types_of(path: Path) -> dict[str, str]:
 
 
 def read_sizes(path: Path, keys: Sequence[str], key_format: KeyFormat) -> np.ndarray:
-    """Widths and heights of pictures: a table with the columns image (or key), width, height; or JSON, as Visual
-    Genome's `image_data.json`, with image_id, width, height.
+    """Widths and heights of pictures.
+
+    They stand in a table with the columns image (or key), width, height; or in JSON, as Visual Genome's
+    `image_data.json`, with image_id, width, height.
 
     Shapes:
         returns: (I, 2), 0 for a picture that isn't there
