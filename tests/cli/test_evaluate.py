@@ -56,6 +56,21 @@ def refused(files: dict[str, str], capsys: pytest.CaptureFixture[str], *argument
     return capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("language", "message"),
+    [("german", "two or three small letters, here de, but is 'german'. See --target-lang."), ("DE", ", here de, but"),
+     ("deutsch", ", such as de, but is 'deutsch'"), ("", "but is ''")],
+)  # fmt: skip
+def test_what_is_no_language_is_refused(files, capsys, language, message) -> None:
+    assert message in refused(files, capsys, "--target-lang", language)
+
+
+def test_language_without_rules_is_said(files, capsys) -> None:
+    assert evaluate(files, "--target-lang", "ja") == 0
+    assert "warning: the Moses rules have none for 'ja': where they are applied, those of En" in capsys.readouterr().err
+    assert evaluate(files, "--target-lang", "fr") == 0 and "Moses" not in capsys.readouterr().err
+
+
 def test_evaluate_reports_two_seeds_against_a_twin(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     twins = ["--twin", files["twin"], files["twin"], "--bootstrap-samples", "50"]
     assert evaluate(files, *twins, hypothesis="first second") == 0

@@ -100,6 +100,17 @@ def test_sentences_without_image_are_counted_once_a_run(store, tmp_path, caplog)
     assert (add(tmp_path, image_order="blank") == -1).all() and not caplog.text
 
 
+def test_one_line_says_which_images_a_split_has(store, tmp_path, caplog):
+    ids = np.arange(22).reshape(11, 2) % 9
+    ids[[0, 1, 5]] = -1
+    write_image_ids(tmp_path / "ids/train", ids, store.keys_sha256)
+    with caplog.at_level("INFO", "visual_grounding.data.visual_context"):
+        add(tmp_path, image_order="shuffled")
+    said = "images of train.en-de: 2 a sentence, shuffled; 3 of 11 sentences (27.3 %) have none; features "
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
+    assert line == f"{said}{store.folder}, {store.signature}"
+
+
 def test_sentences_that_keep_an_own_image_when_shuffled_are_counted(store, tmp_path, caplog):
     ids = np.array([[row, 19] for row in range(11)])
     ids[:5, 1] = 12 + np.arange(5)  # image 19 is among those of 6 of 11, so one of these gets it again

@@ -9,6 +9,7 @@
 They differ by several points on the same translations, so a number means nothing without its convention.
 """
 
+import re
 import statistics
 import unicodedata
 from collections.abc import Sequence
@@ -103,6 +104,26 @@ def text_forms(sentences: Sequence[str], *, form: TextForm = "tokenised", langua
         tokens = [tokenizer.tokenize(sentence, return_str=True, escape=False) for sentence in sentences]
         detokenised = [sentence.strip() for sentence in sentences]
     return TextForms(tokens, [strip_case_and_accents(sentence) for sentence in tokens], detokenised)
+
+
+def check_language(language: str) -> str | None:
+    """Refuse what is no code of a language; what to say where the Moses rules don't know it, else None.
+
+    Raises:
+        InputError: it isn't two or three small letters.
+    """
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    known = NonbreakingPrefixes().available_langs  # codes, and names of their languages
+    if not re.fullmatch("[a-z]{2,3}", language):
+        meant = known.get(language.lower())
+        code = f", here {meant}" if meant else ", such as de"
+        raise InputError(
+            f"the language should be a code of two or three small letters{code}, but is {language!r}.", "target_lang"
+        )
+    if language in known.values():
+        return None
+    return f"the Moses rules have none for {language!r}: where they are applied, those of English are taken."
 
 
 def guess_form(sentences: Sequence[str]) -> TextForm | None:

@@ -145,6 +145,11 @@ def _check(args: argparse.Namespace) -> None:
             f"{'--source' if args.comet else '--comet'} is missing."
         )
     check_resampling(args)
+    from ..analysis.translation_scores import check_language
+
+    warning = check_language(args.target_lang)
+    if warning:
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def _check_seeds(args: argparse.Namespace, forms: dict[str, list["TextForms"]]) -> None:

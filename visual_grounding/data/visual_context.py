@@ -318,6 +318,15 @@ class VisualContext:
         blind = int((ids < 0).all(axis=1).sum())
         if blind and order != "blank":
             self.warn_once(f"{share(blind, len(ids), f'sentences of {text}')} have no image: text alone must do.")
+        logger.info(
+            "images of %s: %d a sentence, %s; %s have none; features %s, %s",
+            text,
+            ids.shape[1],
+            order,
+            share(blind, len(ids), "sentences"),
+            self.store.folder,
+            self.store.signature,
+        )
         return VisualContextDataset(dataset, self.store, choose(ids), tags=self.tags)
 
     def _warn_of_other_text(
