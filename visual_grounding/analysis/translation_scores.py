@@ -118,7 +118,8 @@ def check_language(language: str) -> str | None:
     if not re.fullmatch("[a-z]{2,3}", language):
         meant = known.get(language.lower())
         code = f", here {meant}" if meant else ", such as de"
-        raise InputError(
+        said = f"the language should be a code of two or three small letters{code}, but is {language!r}."
+        raise InputError(said, "target_lang")
             f"the language should be a code of two or three small letters{code}, but is {language!r}.", "target_lang"
         )
     if language in known.values():
