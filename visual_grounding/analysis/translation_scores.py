@@ -120,8 +120,6 @@ def check_language(language: str) -> str | None:
         code = f", here {meant}" if meant else ", such as de"
         said = f"the language should be a code of two or three small letters{code}, but is {language!r}."
         raise InputError(said, "target_lang")
-            f"the language should be a code of two or three small letters{code}, but is {language!r}.", "target_lang"
-        )
     if language in known.values():
         return None
     return f"the Moses rules have none for {language!r}: where they are applied, those of English are taken."
