@@ -127,6 +127,7 @@ def test_picture_too_thin_to_resize_is_unreadable() -> None:
     [
         ("resnet5", r"backbone resnet5 is unknown\. Did you mean .*resnet50.*Known: .*resnext101_32x8d.*scattering"),
         ("ResNet-50", r"backbone ResNet-50 is unknown\. Did you mean resnet50"),
+        ("mobilenet_v2", r"backbone mobilenet_v2 is unknown\. Did you mean timm:mobilenetv2_\d+, timm:"),
         ("zzz", r"backbone zzz is unknown\. Known: "),
     ],
 )

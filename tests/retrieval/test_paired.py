@@ -64,3 +64,10 @@ def test_retrieve_paired_refuses_keys_of_another_length_than_the_text(store, tmp
 def test_retrieve_paired_of_no_sentence_is_an_empty_table(store, tmp_path):
     retrieve_paired(FeatureStore(store), [], tmp_path / "ids")
     assert ImageIds(tmp_path / "ids").ids.shape == (0, 1)
+
+
+@pytest.mark.parametrize(("keys", "hint"), [([*KEYS, ""], " Line 6 of the keys is empty."), ([*KEYS, "x"], "")])
+def test_one_key_too_many_is_refused_and_an_empty_line_named(store, tmp_path, keys, hint):
+    keys = [key or "x" for key in KEYS] + keys[5:]
+    with pytest.raises(InputError, match=rf"one image key for each of the 5 sentences .*, but there are 6\.{hint}$"):
+        retrieve_paired(FeatureStore(store), keys, tmp_path / "ids", sentences=["a"] * 5)

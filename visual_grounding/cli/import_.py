@@ -27,6 +27,10 @@ region whose features are all zero is absent.
       --min-score 0.2 --out features/lxmert
   visual-grounding import --arrays train36.hdf5 --keys train36_imgid2idx.pkl --key-format "{id}.jpg" --out features/bua
   visual-grounding import --arrays rois.npy --keys images.txt --regions-table boxes.tsv --out features/rois
+
+--stores joins feature stores that were made alike, of training and of validation photos say, into one:
+
+  visual-grounding import --stores features/train features/valid --out features/all
 """
 
 import argparse
@@ -57,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_features(parser: argparse.ArgumentParser) -> None:
     """Where the features are, whose they are, and which of them are taken."""
     parser.add_argument("--arrays", metavar="PATH", help="the file or folder of features, see above")
+    parser.add_argument("--stores", nargs="+", metavar="DIR", help="instead: feature stores that become one")
     parser.add_argument(
         "--keys",
         metavar="FILE",
@@ -165,6 +170,9 @@ def run(args: argparse.Namespace) -> None:
     from ..features.names import read_names
     from ..features.region_table import RegionTable
 
+    if args.stores is not None:
+        _join(args)
+        return
     if args.arrays is None:
         raise InputError(
             "features are needed: a table of regions says where they are, not what they look like. Give an array "
@@ -224,6 +232,22 @@ def run(args: argparse.Namespace) -> None:
         sizes,
     )
     print(summary.describe(args.out))
+
+
+def _join(args: argparse.Namespace) -> None:
+    """Several stores into one."""
+    from ..errors import InputError
+    from ..features.joining import join_stores
+    from ..features.store import FeatureStore
+    from ..flags import FlagParser
+
+    defaults = FlagParser()
+    add_arguments(defaults)
+    taken = ("stores", "out", "shard_size", "quiet")
+    others = [name for name, value in vars(args).items() if name not in taken and value != defaults.get_default(name)]
+    if others:
+        raise InputError("Stores are joined as they are, so nothing else is chosen.", *others)
+    print(join_stores([FeatureStore(folder) for folder in args.stores], args.out, args.shard_size).describe(args.out))
 
 
 def _doubts(table: "RegionTable", names: Mapping[str, Sequence[str] | None]) -> Iterator[str]:

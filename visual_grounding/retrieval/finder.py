@@ -335,9 +335,11 @@ def write_image_ids(
         raise InputError(f"a shard should have at least 1 sentence, but has {shard_size}.", "shard_size")
     finder.check_excludes(exclude_keys is not None)
     if text is not None and len(text) != len(lines):
+        empty = [number for number, line in enumerate(lines, 1) if not line]
+        hint = f" Line {empty[-1]} of the keys is empty." if len(lines) > len(text) and empty else ""
         raise InputError(
             f"there should be one image key for each of the {len(text)} sentences of the text, but there are "
-            f"{len(lines)}.",
+            f"{len(lines)}.{hint}",
             "keys",
             "text",
         )

@@ -120,8 +120,14 @@ def _suggestion(name: str) -> str:
         return f" Did you mean {timm_networks.PREFIX}{bare}?"
     if "/" in bare:
         return f" Did you mean {dual_encoder_towers.PREFIX}{bare}?"
-    close = get_close_matches(name.lower().replace("-", ""), backbone_names(), n=3, cutoff=0.5)
-    return f" Did you mean {', '.join(close)}?" if close else ""
+    known = {_squeezed(other): f"{timm_networks.PREFIX}{other}" for other in timm.list_models()}
+    known |= {_squeezed(other): other for other in backbone_names()}
+    close = get_close_matches(_squeezed(name), known, n=3, cutoff=0.7)
+    return f" Did you mean {', '.join(known[other] for other in close)}?" if close else ""
+
+
+def _squeezed(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
 
 
 def _scattering(weights: str | None, image_size: int | None) -> Backbone:
