@@ -1,5 +1,10 @@
 """The one exception that users meet: their input is wrong, and this is how to mend it."""
 
+import re
+from unicodedata import category
+
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control and format characters, halves of characters, ends of lines
+
 
 class InputError(ValueError):
     """What must hold, the expected value and its origin, the actual value, the place, the next command.
@@ -12,8 +17,20 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: str, *choices: str) -> None:
-        super().__init__(message)
+        super().__init__(printable(message))
         self.choices = choices
+
+
+def printable(message: str, letters: int = 400) -> str:
+    """A message that a terminal can show: what a file brought into it is escaped, and shortened where it has no end.
+
+    >>> printable("should be a name, but is 'a\\x1b[2Jb'"), len(printable("x" * 10**6)) < 450
+    ("should be a name, but is 'a\\\\x1b[2Jb'", True)
+    """
+    shown = "".join(
+        ascii(letter)[1:-1] if category(letter) in _UNSEEN and letter not in "\n\t" else letter for letter in message
+    )
+    return re.sub(rf"\S{{{letters},}}", lambda word: f"{word[0][: letters // 2]}…{word[0][-letters // 4 :]}", shown)
 
 
 def first_line(error: BaseException) -> str:

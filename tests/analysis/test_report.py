@@ -232,3 +232,13 @@ def test_killed_at_any_step_a_page_is_of_the_run_that_drew_its_picture(tmp_path)
         assert left[-1] != "no page" or "report.html" not in found
         write("old")
     assert left[:2] == ["old", "old"] and set(left) == {"old", "no page", "new"}
+
+
+def test_a_line_of_a_megabyte_is_shown_by_its_beginning(tmp_path):
+    rows = [ReportRow("ab " * 400_000, [], [("long", "x" * 1_000_000, None)]), ReportRow("short", [], [])]
+    write_report(tmp_path / "out", "title", [ReportSection("all", rows)])
+    page = (tmp_path / "out/report.html").read_text()
+    assert len(page) < 10_000 and "… (1200000 letters)" in page and "… (1000000 letters)" in page and "short" in page
+    assert rows[0].source == "ab " * 400_000
+    with Image.open(tmp_path / "out/report.png") as picture:
+        assert picture.height < 5000

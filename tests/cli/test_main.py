@@ -77,6 +77,17 @@ def test_quiet_shows_no_progress_and_the_same_result(tmp_path, monkeypatch, caps
     assert quiet.out == loud.out.replace("loud", "quiet") != ""
 
 
+def test_a_name_that_is_too_long_is_said_in_one_short_line(tmp_path, capsys):
+    np.save(tmp_path / "arrays.npy", np.ones((1, 2), dtype=np.float32))
+    (tmp_path / "keys.txt").write_text("a\n")
+    flags = ["import", "--arrays", str(tmp_path / "arrays.npy"), "--keys", str(tmp_path / "keys.txt"), "--out"]
+    assert main([*flags, str(tmp_path / ("b" * 5000))]) == 2
+    said = capsys.readouterr().err
+    assert (
+        said.startswith("visual-grounding import: /") and said.endswith("b: File name too long.\n") and len(said) < 300
+    )
+
+
 def test_unknown_verb_exits_with_2():
     done = run_command("visual-grounding", "retreive")
     assert done.returncode == 2 and "retreive" in done.stderr and "Traceback" not in done.stderr

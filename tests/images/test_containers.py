@@ -464,3 +464,10 @@ def test_tar_with_a_broken_header_in_its_middle_is_refused(tmp_path: Path) -> No
     refused(path, r"i\.tar should be a whole tar, but isn't: the header at byte (0|1536) is broken\. Copy it again")
     changed(path, 1536, b"?" * 512)
     refused(path, r"i\.tar should be a whole tar, but isn't: the header at byte 1536 is broken")
+
+
+def test_parquet_with_two_columns_of_one_name_is_refused(tmp_path):
+    column = pa.array([encoded(picture(), "PNG")])
+    pq.write_table(pa.Table.from_arrays([column, column], names=["image", "image"]), tmp_path / "two.parquet")
+    with pytest.raises(InputError, match=r"two\.parquet should have columns of different .*, but has several 'image'"):
+        open_images(tmp_path / "two.parquet")

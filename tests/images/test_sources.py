@@ -243,3 +243,22 @@ def test_several_sources_add_up(tmp_path: Path) -> None:
         open_images([tmp_path / "a", tar])
     with pytest.raises(ValueError, match="at least"):
         open_images([])
+
+
+def test_pipes_devices_and_names_that_are_none_are_unreadable_images(tmp_path):
+    os.mkfifo(tmp_path / "fifo.png")
+    (tmp_path / "zero.png").symlink_to("/dev/zero")
+    (tmp_path / "gone.png").symlink_to("nowhere.png")
+    (tmp_path / "list.txt").write_bytes(b"fifo.png\nzero.png\ngone.png\na\0b.png\n" + b"a" * 5000 + b".png\n")
+    (tmp_path / "large.png").write_bytes(b"")
+    os.truncate(tmp_path / "large.png", (1 << 30) + 1)  # takes no place on the disk
+    reasons = []
+    for images in (open_images(tmp_path / "list.txt"), open_images(tmp_path)):
+        for row in range(len(images.keys)):
+            with pytest.raises(UnreadableImage) as refused:
+                read_image(images, row)
+            reasons.append(str(refused.value))
+    device, missing = "a pipe or a device, not a file", "missing"
+    assert reasons[:3] == [device, device, missing] and reasons[3].startswith("no name of a file: embedded null")
+    assert reasons[4] == "can't be read: File name too long"
+    assert reasons[5:] == [device, missing, "1073741825 bytes, more than 1073741824", device]

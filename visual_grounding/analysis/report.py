@@ -17,6 +17,7 @@ from ..retrieval.image_ids import ImageIds
 from ..storage.file_set import write_file_set
 
 PAGE, PICTURE = "report.html", "report.png"
+_LETTERS = 2000  # of a text that are shown
 _SOURCE_WIDTH, _OUTPUT_WIDTH = 60, 58  # letters of a line beside the pictures of the PNG; the page wraps by itself
 NOT_THERE = "not there"
 THUMBNAIL = 112  # pixels a side, in the page and in the picture, unless said otherwise
@@ -138,12 +139,23 @@ def write_report(
     Raises:
         InputError: another process writes this folder, or it can't be written.
     """
+    sections = [replace(section, rows=[_readable(row) for row in section.rows]) for section in sections]
     contents = {PAGE: _page(title, sections, table, side), **(texts or {})}
     writers: dict[str, Callable[[Path], object]] = {
         name: partial(Path.write_text, data=content, encoding="utf-8") for name, content in contents.items()
     }
     writers[PICTURE] = lambda path: _draw(path, title, sections, table, side)
     write_file_set(out, writers, last=PAGE)
+
+
+def _readable(row: ReportRow) -> ReportRow:
+    """A sentence whose texts are as long as anybody reads: a line may be a whole book."""
+    outputs = [(name, _shortened(text), right) for name, text, right in row.outputs]
+    return replace(row, source=_shortened(row.source), outputs=outputs)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LETTERS else f"{text[:_LETTERS]} … ({len(text)} letters)"
 
 
 def _page(title: str, sections: Sequence[ReportSection], table: ReportTable | None, side: int) -> str:

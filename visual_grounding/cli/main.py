@@ -117,6 +117,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"visual-grounding {verb}: {error}{_flags(error, parser)}", file=sys.stderr)
         return 2
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"visual-grounding {verb}: {str(error.filename)[:200]}: {error.strerror}.", file=sys.stderr)
+        return 2
     except (MemoryError, RuntimeError) as error:
         reason = str(error).partition("\n")[0].rpartition("Allocator: ")[2]
         if isinstance(error, RuntimeError) and not ("can't allocate memory" in reason or "out of memory" in reason):

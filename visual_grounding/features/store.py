@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import InputError
-from ..storage.artefact import META, Keys, check_whole, open_array, read_meta
+from ..storage.artefact import META, Keys, check_fields, check_whole, open_array, read_meta
 from ..storage.lines import read_lines
 from .columns import COLUMNS, NAMES, Columns, check_values, unfit
 
@@ -48,6 +48,7 @@ class FeatureStore:
         meta = read_meta(self.folder, FEATURE_STORE, **counts, keys_sha256=str, signature=str)
         self.keys_sha256: str = meta["keys_sha256"]
         self.plan: dict[str, Any] = meta.get("plan", {})
+        check_fields(self.folder / META, {"plan": self.plan}, {"plan": dict})
         self.signature: str = name_arrays(meta["signature"], self.plan)
         self.digest: str = hashlib.sha256(json.dumps(self.plan, sort_keys=True).encode()).hexdigest()
         shape = (meta["images"], meta["regions"], meta["size"])

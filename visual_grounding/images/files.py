@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..storage.lines import read_lines
-from .keys import digest_of, is_image_name
+from .decoding import UnreadableImage
+from .keys import MAX_BYTES, digest_of, is_image_name
 
 
 class ImageFiles:
@@ -19,8 +20,21 @@ class ImageFiles:
         self.digest = digest_of(zip(keys, map(_size_of, paths), strict=True))
 
     def read(self, row: int) -> bytes:
-        """The bytes of one image file."""
-        return self._paths[row].read_bytes()
+        """The bytes of one image file.
+
+        Raises:
+            UnreadableImage: it is a pipe or a device, which may give bytes for ever or none, or it is too large.
+        """
+        path = self._paths[row]
+        try:
+            status = path.stat()
+        except ValueError as error:
+            raise UnreadableImage(f"no name of a file: {error}") from error
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise UnreadableImage("a pipe or a device, not a file")
+        if status.st_size > MAX_BYTES:
+            raise UnreadableImage(f"{status.st_size} bytes, more than {MAX_BYTES}")
+        return path.read_bytes()
 
 
 def images_below(folder: Path) -> ImageFiles:

@@ -126,6 +126,9 @@ def _footer_bytes(path: Path) -> bytes:
 
 def _image_column(schema: pa.Schema, path: Path, wanted: str | None) -> _Column:
     columns = {field.name: _as_images(field) for field in schema}
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise InputError(f"{path} should have columns of different names, but has several {twice[0]!r}.")
     if wanted is not None:
         if wanted not in columns:
             raise InputError(f"{path} has no image column {wanted}; it has {_described(schema)}.", "image_column")

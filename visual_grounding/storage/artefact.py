@@ -103,7 +103,7 @@ def read_meta(folder: str | Path, expected_format: str, **fields: type | UnionTy
         wanted = _named(expected_format)
         raise InputError(f"{folder} should hold {wanted}, but {path} says that it is {_named(found)}.")
     if version != FORMAT_VERSION:
-        raise InputError(f"{path} has format version {version}, but this package reads version {FORMAT_VERSION}.")
+        raise InputError(f"{path} has format version {version!r}, but this package reads version {FORMAT_VERSION}.")
     check_fields(path, meta, fields)
     return meta
 
