@@ -104,8 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     length = 2 if " ".join(argv[:2]) in VERBS else 1
     verb = overview.parse_args([" ".join(argv[:length])] if argv else []).verb
-    module, parser = module_of(verb), None
+    parser = None
     try:
+        module = module_of(verb)
         parser = parser_of(verb, argv[length:])
         args = parser.parse_args(argv[length:])
         if args.quiet:
