@@ -4,10 +4,14 @@ Half of what a short `fairseq-train` takes is the import of fairseq. A server im
 a command is a fork of it that gets its own arguments, folder, environment, input and outputs, and then runs like any
 other. The verbs of `visual-grounding` have a server of their own, without fairseq. `for_scripts()` makes both known to
 scripts of the shell: as functions, which bash prefers to programs.
+
+All forks of a server have one hash seed. Where two runs must agree whatever the order of a set, give them `fresh=True`.
 """
 
 import json
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -57,7 +61,8 @@ def for_scripts() -> dict[str, str]:
     """Environment with which a script of bash gives its commands to the servers."""
     names = ["visual-grounding", *(f"fairseq-{name}" for name in IN_SCRIPTS)]
     call = f'"{sys.executable}" -I -S "{__file__}" ask'
-    return {f"BASH_FUNC_{name}%%": f'() {{ {call} "{_server(name)}" {name} "$@"; }}' for name in names}
+    programs = {name: Path(sys.executable).with_name(name) for name in names}
+    return {f"BASH_FUNC_{name}%%": f'() {{ {call} "{_server(name)}" "{programs[name]}" "$@"; }}' for name in names}
 
 
 def _started(words: list[str], cwd: Path | None, more: dict[str, str]) -> Result:
@@ -84,8 +89,8 @@ def _server(name: str) -> str:
     from tempfile import mkdtemp
 
     modules = VERBS if name == "visual-grounding" else FAIRSEQ
-    if modules not in _SERVERS:
-        folder = Path(mkdtemp(prefix="commands"))
+    if modules not in _SERVERS or _SERVERS[modules][1].poll() is not None:  # it may have been killed for its memory
+        folder = Path(mkdtemp(prefix="commands", dir="/tmp"))  # the path of a socket has at most 108 letters
         path, log = str(folder / "socket"), folder / "log"
         command = [sys.executable, __file__, "serve", path, *modules]
         with open(log, "w") as said:
@@ -103,18 +108,23 @@ def _server(name: str) -> str:
 
 def _ask(path: str, words: list[str], cwd: str, environment: dict[str, str], files: Sequence[int]) -> int:
     """Have a server run a command with these three files; how it ended, as of `subprocess`."""
-    request = json.dumps([words, cwd, environment]).encode()
+    umask = os.umask(0)
+    os.umask(umask)
+    request = json.dumps([words, cwd, environment, umask]).encode()
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(path)
         socket.send_fds(server, [len(request).to_bytes(8, "big")], files)
         server.sendall(request)
-        return int(server.makefile().read())
+        answer = server.makefile().read()
+    if not answer:
+        raise RuntimeError(f"{words[0]} ended without a word: {Path(path).with_name('log').read_text()[-2000:]}")
+    return int(answer)
 
 
 def _serve(path: str, modules: Sequence[str]) -> Iterator[list[str]]:
     """In the server: for ever. In a fork of it, which is the command now: its words, once."""
     import importlib
-    import select
+    import shutil
 
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)
@@ -126,15 +136,15 @@ def _serve(path: str, modules: Sequence[str]) -> Iterator[list[str]]:
             connection, _ = listening.accept()
             head, files, _, _ = socket.recv_fds(connection, 8, 3)
             if os.fork() == 0:
+                listening.close()
+                content = connection.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
                 command = os.fork()
                 if command == 0:
-                    content = connection.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
                     connection.close()
-                    listening.close()
                     yield _become(*json.loads(content), files)
                     return
-                status = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
-                connection.sendall(str(status).encode())
+                with suppress(BrokenPipeError):
+                    connection.sendall(str(_ended(command, connection)).encode())
                 os._exit(0)
             connection.close()
             for file in files:
@@ -142,13 +152,26 @@ def _serve(path: str, modules: Sequence[str]) -> Iterator[list[str]]:
             with suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
+        shutil.rmtree(Path(path).parent, ignore_errors=True)
         os._exit(0)
 
 
-def _become(words: list[str], cwd: str, environment: dict[str, str], files: Sequence[int]) -> list[str]:
+def _ended(command: int, connection: socket.socket) -> int:
+    """How the command ended; it is killed when nobody waits for it any more."""
+    end = os.pidfd_open(command)
+    if end not in select.select([end, connection], [], [])[0]:  # all was read: it has something only when it closes
+        os.kill(command, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
+
+
+def _become(words: list[str], cwd: str, environment: dict[str, str], umask: int, files: Sequence[int]) -> list[str]:
     """Turn this fork into the command: its folder, environment, input, outputs, arguments and path."""
     import logging
 
+    import numpy as np
+
+    np.random.seed()  # else all forks draw the same numbers
+    os.umask(umask)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
@@ -157,6 +180,7 @@ def _become(words: list[str], cwd: str, environment: dict[str, str], files: Sequ
         os.close(file)
     sys.stdin = open(0)  # noqa: SIM115
     logging.root.handlers.clear()  # set up by one of fairseq's tasks when it is imported; a command does so before
+    logging.root.setLevel(logging.WARNING)
     sys.argv = words
     named = environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:1] = [str(Path(words[0]).parent), *(path for path in named if path not in sys.path)]

@@ -31,8 +31,8 @@ def test_the_readmes_lines_run_and_find_what_the_table_holds(made, capsys):
     retriever, index = Retriever.load("retriever"), Index("index")
     expected = retriever.encode_text(["a dog runs", "two children play"]) @ torch.from_numpy(index.embeddings[:]).T
     assert names["rows"].tolist() == expected.topk(3).indices.tolist()
-    printed = [f"image{row}.jpg" for row in names["rows"][0].tolist()]
-    assert capsys.readouterr().out.splitlines()[0] == str(printed)
+    printed = [[f"image{row}.jpg" for row in found] for found in names["rows"].tolist()]
+    assert capsys.readouterr().out == f"{printed}\n"
     assert names["features"].shape == (2, 3, 1, 6) and names["own"] == {}
 
 
@@ -46,13 +46,22 @@ def test_rows_may_be_lists_arrays_or_tensors(made):
         made.gather([1.5])
 
 
-def test_keys_are_found_by_row(made):
+def test_keys_are_found_by_row_and_no_image_has_none(made):
     keys = made.keys()
-    assert keys[3] == "image3.jpg" == Index("index").keys()[3] and keys[-1] == "image19.jpg"
-    assert keys[[0, 2]] == ["image0.jpg", "image2.jpg"] == keys[torch.tensor([0, 2])] == keys[:3:2]
+    assert keys[3] == "image3.jpg" == Index("index").keys()[3] and keys[-1] is None
+    assert keys[[0, -1]] == ["image0.jpg", None] == keys[torch.tensor([0, -1])]
+    assert keys[np.array([[1], [2]])] == [["image1.jpg"], ["image2.jpg"]] and keys[[]] == []
     assert len(keys) == 20 and list(keys) == [f"image{row}.jpg" for row in range(20)]
-    with pytest.raises(IndexError):
-        keys[20]
+    for row in (20, -2):
+        with pytest.raises(IndexError, match=r"has rows 0\.\.19"):
+            keys[row]
+    with pytest.raises(InputError, match="rows should be whole numbers, but are bool: True"):
+        keys[True]
+    index = Index("index")
+    assert index.keys()[index.search(torch.ones(1, 8), 25)[1]][0].count(None) == 6  # 19 images, and none for the rest
+
+
+def test_keys_that_were_changed_are_refused(made):
     (made.folder / "keys.txt").write_text("other\n" * 20)
     with pytest.raises(InputError, match="was changed after its artefact was made"):
         made.keys()[3]

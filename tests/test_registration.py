@@ -156,7 +156,7 @@ def test_import_of_fairseq_after_the_package_leaves_logging_and_the_import_syste
     assert len(sys.meta_path) == armed - 1 and type(fairseq.__spec__.loader).__name__ == "SourceFileLoader"
     """
     done = run_script(textwrap.dedent(script))
-    assert (done.returncode, done.stderr) == (0, "")  # nor does fairseq ask for tensorboardX
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_import_of_fairseq_that_fails_is_registered_when_it_is_repeated(tmp_path: Path) -> None:
@@ -237,6 +237,7 @@ def test_user_dir_works_in_all_of_fairseqs_commands(
         status, said = ENDS[name]
         assert said in done.stdout + done.stderr, (name, done.stdout, done.stderr)
         assert done.returncode == status, (name, done.stderr)
+        assert "tensorboardX" not in done.stdout + done.stderr  # it is there, so that no command asks for it
         if status == 2:
             assert done.stderr.splitlines()[-1].startswith("error: ") and "Traceback" not in done.stderr, done.stderr
     assert len(ended) == 8

@@ -9,13 +9,18 @@ LOG_SECONDS = 30.0
 _SAID = "{percentage:3.0f}%{bar_part} {n_fmt}/{total_fmt}{unit}, {rate_noinv_fmt}, {elapsed} so far, {remaining} left"
 
 _SAID_OF_ANY = "{n_fmt}{unit}, {rate_noinv_fmt}, {elapsed} so far"  # where nobody knows how many there are
-_hidden = False
+_shown = True
 
 
-def hide_progress() -> None:
-    """Show no progress from here on, in this process."""
-    global _hidden
-    _hidden = True
+def show_progress(shown: bool) -> None:
+    """Show bars from here on in this process, or none."""
+    global _shown
+    _shown = shown
+
+
+def progress_is_shown() -> bool:
+    """Whether bars are shown, for those of other libraries."""
+    return _shown
 
 
 class _Lines:
@@ -47,7 +52,7 @@ def progress_bar(total: int | None, done: int, unit: str, shown: bool = True, lo
         shown: False for none.
         log_seconds: seconds between two lines where standard error is no terminal.
     """
-    common = {"total": total, "initial": done, "unit": f" {unit}", "disable": _hidden or not shown, "smoothing": 0.1}
+    common = {"total": total, "initial": done, "unit": f" {unit}", "disable": not (shown and _shown), "smoothing": 0.1}
     said = _SAID_OF_ANY if total is None else _SAID
     if sys.stderr.isatty():
         return tqdm(bar_format=said.replace("{bar_part}", "|{bar}|"), dynamic_ncols=True, **common)

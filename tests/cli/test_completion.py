@@ -36,6 +36,9 @@ def script(tmp_path_factory):
         ("retrieve --word-v", {"--word-vectors"}),
         ("report heatmap --quie", {"--quiet"}),
         ("import --out scr", {"script"}),
+        ("import --stores a --ou", {"--out"}),
+        ("--vers", {"--version"}),
+        ("retrieve --method de", {"dense"}),
     ],
 )
 def test_bash_completes_verbs_flags_and_files(script, words, expected):

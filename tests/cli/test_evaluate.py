@@ -59,10 +59,13 @@ def refused(files: dict[str, str], capsys: pytest.CaptureFixture[str], *argument
 @pytest.mark.parametrize(
     ("language", "message"),
     [("german", "two or three small letters, here de, but is 'german'. See --target-lang."), ("DE", ", here de, but"),
+     ("de_DE", ", here de, but"),
      ("deutsch", ", such as de, but is 'deutsch'"), ("", "but is ''")],
 )  # fmt: skip
 def test_what_is_no_language_is_refused(files, capsys, language, message) -> None:
     assert message in refused(files, capsys, "--target-lang", language)
+    flags = ("--comet", "no-model", "--source", files["ref"], "--source-lang", language)
+    assert message.replace("target", "source") in refused(files, capsys, *flags)
 
 
 def test_language_without_rules_is_said(files, capsys) -> None:

@@ -1,5 +1,6 @@
 """The command itself: quick to answer, no fairseq where none is needed, one line for a mistake."""
 
+import errno
 import pickle
 import resource
 import subprocess
@@ -11,7 +12,6 @@ import pytest
 from commands import run_command
 
 import visual_grounding
-from visual_grounding import progress
 from visual_grounding.cli import average, import_
 from visual_grounding.cli.main import VERBS, main
 from visual_grounding.errors import InputError
@@ -64,15 +64,14 @@ def test_version_is_that_of_the_package(capsys):
     assert ended.value.code == 0 and capsys.readouterr().out == f"visual-grounding {visual_grounding.__version__}\n"
 
 
-def test_quiet_shows_no_progress_and_the_same_result(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(progress, "_hidden", False)
+def test_quiet_shows_no_progress_and_the_same_result(tmp_path, capsys):
     np.save(tmp_path / "arrays.npy", np.ones((3, 2), dtype=np.float32))
     (tmp_path / "keys.txt").write_text("a\nb\nc\n")
     flags = ["import", "--arrays", str(tmp_path / "arrays.npy"), "--keys", str(tmp_path / "keys.txt"), "--out"]
-    assert main([*flags, str(tmp_path / "loud")]) == 0
-    loud = capsys.readouterr()
     assert main([*flags, str(tmp_path / "quiet"), "--quiet"]) == 0
     quiet = capsys.readouterr()
+    assert main([*flags, str(tmp_path / "loud")]) == 0
+    loud = capsys.readouterr()
     assert "3/3 images" in loud.err and quiet.err == ""
     assert quiet.out == loud.out.replace("loud", "quiet") != ""
 
@@ -81,11 +80,29 @@ def test_a_name_that_is_too_long_is_said_in_one_short_line(tmp_path, capsys):
     np.save(tmp_path / "arrays.npy", np.ones((1, 2), dtype=np.float32))
     (tmp_path / "keys.txt").write_text("a\n")
     flags = ["import", "--arrays", str(tmp_path / "arrays.npy"), "--keys", str(tmp_path / "keys.txt"), "--out"]
-    assert main([*flags, str(tmp_path / ("b" * 5000))]) == 2
+    assert main([*flags, str(tmp_path / ("\x1b[2J" + "b" * 5000 + "end"))]) == 2
     said = capsys.readouterr().err
-    assert (
-        said.startswith("visual-grounding import: /") and said.endswith("b: File name too long.\n") and len(said) < 300
-    )
+    assert said.startswith("visual-grounding import: /") and said.endswith("bend: File name too long.\n")
+    assert len(said) < 400 and "\x1b" not in said
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOENT, "No such file", "bug.py"), OSError(errno.EACCES, "denied"), OSError("anything")]
+)
+def test_other_errors_of_the_system_keep_their_traceback(monkeypatch, error):
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr(import_, "run", fail)
+    with pytest.raises(OSError) as raised:
+        main(["import", "--arrays", "a.npy", "--out", "store"])
+    assert raised.value is error
+
+
+def test_messages_escape_what_files_brought_into_them():
+    assert str(InputError("should be a name, but is 'a\x1b[2J\u202eb'", "out")).endswith("'a\\x1b[2J\\u202eb'")
+    assert "Straße – 95 % …" in str(InputError("Straße – 95 % …"))
+    assert len(str(InputError("should exist: " + "x" * 10**6))) < 400
 
 
 def test_unknown_verb_exits_with_2():

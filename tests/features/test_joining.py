@@ -1,5 +1,6 @@
 """Stores joined: every image has what it had, models take it, and what doesn't belong together is refused."""
 
+import json
 import shutil
 
 import numpy as np
@@ -80,18 +81,33 @@ def test_unreadable_images_stay_listed(tmp_path, capsys):
     flags = ["--arrays", tmp_path / "arrays", "--made-by", "net", "--out", tmp_path / "b"]
     assert main(["import", *map(str, flags)]) == 0
     stores = [FeatureStore(tmp_path / name) for name in "ba"]
-    assert join_stores(stores, tmp_path / "all").unreadable == 1
+    assert join_stores(stores, tmp_path / "all", shard_size=1).unreadable == 1
     assert (tmp_path / "all/unreadable.tsv").read_text().startswith("y.jpg\t")
     assert FeatureStore(tmp_path / "all").gather([2])[1].all()
+
+
+def test_other_stores_are_not_taken_for_those_of_an_output_that_is_there(stores, tmp_path):
+    join_stores(stores[:2], tmp_path / "all")
+    meta = json.loads((tmp_path / "b/meta.json").read_text())
+    (tmp_path / "b/meta.json").write_text(json.dumps({**meta, "plan": {**meta["plan"], "net": "another"}}))
+    with pytest.raises(ValueError, match="other choices"):
+        join_stores([stores[0], FeatureStore(tmp_path / "b")], tmp_path / "all")
+
+
+def test_an_image_with_features_that_is_listed_as_unreadable_is_refused(stores, tmp_path):
+    (tmp_path / "b/unreadable.tsv").write_text("b1.jpg\tbroken\n")
+    with pytest.raises(ValueError, match=r"b/unreadable\.tsv lists images that have features"):
+        join_stores(stores, tmp_path / "all")
 
 
 @pytest.mark.parametrize(
     ("other", "message"),
     [
         ({"signature": "extract|images:4|net:b"}, r"b was made otherwise than .*a: extract\|images:4\|net:b ≠ extract"),
-        ({"size": 4}, "was made otherwise"),
+        ({"size": 4}, r"of one size, but .*a has 3 numbers a region and .*b 4\."),
         ({"columns": False}, "a has boxes, labels, scores, .*b has features alone"),
-        ({"names": ("cat", "dog")}, "should have the same columns, with the same names"),
+        ({"names": ("dog", "cow")}, r"labels should stand for the same names .* 1 is 'cat' in .*a and 'cow' in .*b\."),
+        ({"names": ("dog", "cat", "cow")}, r"2 is None in .*a and 'cow' in .*b\."),
     ],
 )
 def test_stores_of_another_making_are_refused(tmp_path, other, message):

@@ -1,5 +1,7 @@
 """Captions of parquet and Arrow: the same as of text, through `prepare captions`; what is no such table is refused."""
 
+import json
+import os
 import re
 
 import pyarrow as pa
@@ -7,6 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from visual_grounding.cli.main import main
+from visual_grounding.errors import InputError
+from visual_grounding.text.caption_tables import iterate_caption_tables
+from visual_grounding.text.captions import read_captions
 
 CAPTIONS = "a.jpg\tA dog.\na.jpg\ta Dog runs\nb.jpg\ttwo cats.\n"
 COLUMNS = ["--key-column", "filename", "--caption-column", "captions"]
@@ -52,10 +57,16 @@ def test_captions_of_tables_are_those_of_text(tmp_path, capsys, valid):
             r"captions, one of f, c, but none was named\. See --caption-c",
         ),
         ({"f": ["a"], "c": [1.5]}, ["--key-column", "c"], r"keys, one of f, but 'c' is double\."),
-        ({"f": ["a"]}, ["--key-column", "f", "--caption-column", "c"], r"captions, one of f, but there is no 'c'"),
+        ({"f": ["a"]}, ["--key-column", "f", "--caption-column", "c"], r"captions, one of f, but there are no 'c'"),
         ({"f": ["a", None], "c": ["x", "y"]}, None, r"row 2 should have a key in 'f', but has None"),
         ({"f": ["a", "b\tc"], "c": ["x", "y"]}, None, r"row 2 should have a key in 'f', but has 'b.tc'"),
         ({"f": ["a", "b"], "c": ["x", " "]}, None, r"row 2 should have a caption in 'c', but has ' '"),
+        (
+            {"f": ["a", "b", "c"], "c": [["x"], ["y"], ["z", None]]},
+            None,
+            r"row 3 should have a caption in 'c', but has \['z'",
+        ),
+        ({"f": ["a"], "c": ["x"]}, ["--key-column", "f", "--caption-column", "f"], r"two columns, but both are 'f'"),
         ({"f": ["a", "b"], "c": [["x"], []]}, None, r"row 2 should have a caption in 'c', but has \[\]"),
         ({"f": pa.array([], pa.string()), "c": pa.array([], pa.string())}, None, "should hold captions, but is empty"),
         (b"PAR1 and no more", None, "should be a whole table of captions, but isn't"),
@@ -86,3 +97,76 @@ def test_whole_numbers_are_keys(tmp_path, capsys, valid):
     pq.write_table(pa.table({"filename": [7], "captions": ["x"]}), tmp_path / "t.parquet")
     assert prepare(capsys, "--train", tmp_path / "t.parquet", *valid, "--out", tmp_path / "o", *COLUMNS) == (0, "")
     assert (tmp_path / "o/train.tsv").read_text() == "7\tx\n"
+
+
+def test_captions_of_a_pipe_are_read_once():
+    read, write = os.pipe()
+    with os.fdopen(write, "w") as pipe:
+        pipe.write("".join(f"{number}.jpg\ta caption\n" for number in range(1000)))
+    pairs = read_captions(f"/dev/fd/{read}")
+    os.close(read)
+    assert len(pairs) == 1000 and pairs[0] == ("0.jpg", "a caption")
+
+
+def save_stream(path, rows=100, batches=3):
+    with pa.OSFile(str(path), "wb") as file:
+        table = pa.record_batch({"filename": ["a"] * rows, "captions": ["x"] * rows})
+        with pa.ipc.new_stream(file, table.schema) as stream:
+            for _ in range(batches):
+                stream.write_batch(table)
+
+
+def captions_of(path):
+    return len(list(iterate_caption_tables(path, "filename", "captions")))
+
+
+def test_a_stream_that_was_cut_off_is_refused_wherever_that_was(tmp_path):
+    save_stream(tmp_path / "t.arrow")
+    whole = (tmp_path / "t.arrow").read_bytes()
+    assert captions_of(tmp_path / "t.arrow") == 300
+    for length in range(8, len(whole) - 1, 8):  # ends of batches among them
+        (tmp_path / "t.arrow").write_bytes(whole[:length])
+        with pytest.raises(InputError, match="should be a whole table of captions, but is"):
+            captions_of(tmp_path / "t.arrow")
+    with pa.OSFile(str(tmp_path / "t.arrow"), "wb") as file, pa.ipc.new_file(file, pa.schema([])):
+        pass
+    with pytest.raises(InputError, match="should be a stream, as datasets saves it, but is an Arrow file"):
+        captions_of(tmp_path / "t.arrow")
+
+
+def test_of_a_saved_dataset_its_own_files_are_read(tmp_path):
+    for name in ("data-00000-of-00002", "data-00001-of-00002", "cache-0a"):
+        save_stream(tmp_path / f"{name}.arrow")
+    with pytest.raises(InputError, match=r"tables of one split, but has cache\*\.arrow, data\*\.arrow\. Name those"):
+        captions_of(tmp_path)
+    files = [{"filename": f"data-0000{number}-of-00002.arrow"} for number in range(2)]
+    (tmp_path / "state.json").write_text(json.dumps({"_data_files": files}))
+    assert captions_of(tmp_path) == 600
+    assert captions_of(tmp_path / "data-*.arrow") == 600
+    (tmp_path / "data-00001-of-00002.arrow").unlink()
+    with pytest.raises(InputError, match=r"data-00001-of-00002\.arrow should be a file, but isn't there"):
+        captions_of(tmp_path)
+    (tmp_path / "state.json").write_text("[]")
+    with pytest.raises(InputError, match=r"state\.json should be what datasets saved, but is broken"):
+        captions_of(tmp_path)
+
+
+def test_folders_without_tables_and_pipes_are_refused(tmp_path):
+    (tmp_path / "set/train").mkdir(parents=True)
+    with pytest.raises(
+        InputError, match=r"should hold tables of captions .*, but has none\. Name one of its .*: train\."
+    ):
+        captions_of(tmp_path / "set")
+    with pytest.raises(InputError, match="should be tables of captions, but there is none"):
+        captions_of(tmp_path / "x-*.parquet")
+    os.mkfifo(tmp_path / "p.parquet")
+    with pytest.raises(InputError, match=r"p\.parquet should be a file, but isn't there, or is none"):
+        captions_of(tmp_path / "p.parquet")
+
+
+def test_dictionaries_and_lists_of_one_length_are_text(tmp_path):
+    words = pa.array(["x", "y"]).dictionary_encode()
+    pairs = pa.array([["x", "y"], ["z", "w"]], pa.list_(pa.string(), 2))
+    for column, count in ((words, 2), (pairs, 4)):
+        pq.write_table(pa.table({"filename": ["a", "b"], "captions": column}), tmp_path / "t.parquet")
+        assert captions_of(tmp_path / "t.parquet") == count

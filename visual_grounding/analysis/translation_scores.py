@@ -106,8 +106,11 @@ def text_forms(sentences: Sequence[str], *, form: TextForm = "tokenised", langua
     return TextForms(tokens, [strip_case_and_accents(sentence) for sentence in tokens], detokenised)
 
 
-def check_language(language: str) -> str | None:
+def check_language(language: str, choice: str) -> str | None:
     """Refuse what is no code of a language; what to say where the Moses rules don't know it, else None.
+
+    Args:
+        choice: the argument that names it.
 
     Raises:
         InputError: it isn't two or three small letters.
@@ -116,10 +119,10 @@ def check_language(language: str) -> str | None:
 
     known = NonbreakingPrefixes().available_langs  # codes, and names of their languages
     if not re.fullmatch("[a-z]{2,3}", language):
-        meant = known.get(language.lower())
+        meant = known.get(language.lower()) or known.get(re.split("[-_]", language.lower())[0])
         code = f", here {meant}" if meant else ", such as de"
         said = f"the language should be a code of two or three small letters{code}, but is {language!r}."
-        raise InputError(said, "target_lang")
+        raise InputError(said, choice)
     if language in known.values():
         return None
     return f"the Moses rules have none for {language!r}: where they are applied, those of English are taken."

@@ -21,9 +21,11 @@ def run(args: argparse.Namespace) -> None:
 
 def whole_parser() -> argparse.ArgumentParser:
     """Every verb with all its flags as one parser, the verbs of two words below their first."""
+    from ..retrieval.finder import METHODS
     from .main import VERBS, parser_of
 
     whole = argparse.ArgumentParser(prog="visual-grounding")
+    whole.add_argument("--version", action="version", version="")
     parsers, below = {"": whole}, {"": whole.add_subparsers()}
     for verb, what in VERBS.items():
         first, _, second = verb.rpartition(" ")
@@ -35,7 +37,10 @@ def whole_parser() -> argparse.ArgumentParser:
             if not action.option_strings and any(other.startswith(f"{verb} ") for other in VERBS):
                 flags._remove_action(action)  # verbs of two words stand there
             action.help = "" if action.help == argparse.SUPPRESS else action.help
-            if action.nargs != 0 and not action.choices:
+            if action.dest == "method" and verb == "retrieve":
+                action.choices = list(METHODS)
+            # Behind a flag of several files the scripts would offer files for ever, and no flag any more.
+            if action.nargs not in (0, "+", "*") and not action.choices:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
         parsers[verb] = below[first].add_parser(second, parents=[flags], add_help=False, help=what.replace("%", "%%"))
     return whole

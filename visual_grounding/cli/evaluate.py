@@ -147,9 +147,10 @@ def _check(args: argparse.Namespace) -> None:
     check_resampling(args)
     from ..analysis.translation_scores import check_language
 
-    warning = check_language(args.target_lang)
-    if warning:
-        print(f"warning: {warning}", file=sys.stderr)
+    for choice in ("target_lang", "source_lang") if args.comet else ("target_lang",):
+        warning = check_language(getattr(args, choice), choice)
+        if warning:
+            print(f"warning: {warning}", file=sys.stderr)
 
 
 def _check_seeds(args: argparse.Namespace, forms: dict[str, list["TextForms"]]) -> None:

@@ -1,6 +1,7 @@
 """Dispatch `visual-grounding VERB …` to `visual_grounding.cli.<verb>`, importing only that verb."""
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 
 from .._version import __version__
-from ..errors import InputError
+from ..errors import InputError, printable
 from ..flags import FlagParser, see
 from ..storage.ranks import this_rank
 
@@ -58,6 +59,8 @@ MODULES |= {
 }
 CHOOSING = ("retrieve",)  # their flags depend on a choice among them
 CONTINUING = ("extract", "import", "index", "retrieve", "vokenize", "revokenize")  # what they finished stays
+# What is wrong with a place that was named: its name is too long or a loop, its file system full or not to be written.
+OF_THE_PLACE = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC}
 INTERRUPTED = 130  # what shells give for Ctrl-C
 
 
@@ -109,8 +112,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         module = module_of(verb)
         parser = parser_of(verb, argv[length:])
         args = parser.parse_args(argv[length:])
-        if args.quiet:
-            import_module("..progress", __package__).hide_progress()
+        if args.quiet or "visual_grounding.progress" in sys.modules:
+            import_module("..progress", __package__).show_progress(not args.quiet)
         if this_rank().leads:
             return module.run(args) or 0
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
@@ -119,9 +122,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"visual-grounding {verb}: {error}{_flags(error, parser)}", file=sys.stderr)
         return 2
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None or error.errno not in OF_THE_PLACE:
             raise
-        print(f"visual-grounding {verb}: {str(error.filename)[:200]}: {error.strerror}.", file=sys.stderr)
+        print(printable(f"visual-grounding {verb}: {error.filename}: {error.strerror}."), file=sys.stderr)
         return 2
     except (MemoryError, RuntimeError) as error:
         reason = str(error).partition("\n")[0].rpartition("Allocator: ")[2]

@@ -20,11 +20,11 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
-    parser.add_argument("--train", type=Path, required=True, metavar="TSV", help="captions to train on")
+    parser.add_argument("--train", type=Path, required=True, metavar="FILE", help="captions to train on")
     parser.add_argument(
-        "--valid", type=Path, required=True, metavar="TSV", help="captions to choose the best checkpoint on"
+        "--valid", type=Path, required=True, metavar="FILE", help="captions to choose the best checkpoint on"
     )
-    parser.add_argument("--test", type=Path, metavar="TSV", help="captions to test on, with fairseq-validate")
+    parser.add_argument("--test", type=Path, metavar="FILE", help="captions to test on, with fairseq-validate")
     parser.add_argument("--key-column", metavar="NAME", help="of tables: names of the images, as in the feature store")
     parser.add_argument("--caption-column", metavar="NAME", help="of tables: captions, or a list of them in each row")
     parser.add_argument("--min-count", type=int, default=1, help="rarer words become <unk> (default: %(default)s)")

@@ -1,18 +1,18 @@
 """Several feature stores, of photos that came one after the other, as one."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import InputError
 from ..progress import progress_bar
-from ..storage.lines import read_lines
 from ..storage.ranks import this_rank
 from ..storage.signature import made_alike
 from .columns import COLUMNS, NAMES, Columns
 from .store import FeatureStore
-from .store_writer import UNREADABLE, StoreSummary, StoreWriter
+from .store_writer import UNREADABLE, StoreSummary, StoreWriter, read_unreadable
 
 
 def join_stores(stores: Sequence[FeatureStore], out: str | Path, shard_size: int = 1024) -> StoreSummary:
@@ -46,15 +46,30 @@ def join_stores(stores: Sequence[FeatureStore], out: str | Path, shard_size: int
 
 
 def _check_alike(first: FeatureStore, other: FeatureStore) -> None:
-    if not made_alike(first.signature, other.signature) or first.feature_size != other.feature_size:
+    if first.feature_size != other.feature_size:
+        raise InputError(
+            f"stores should have features of one size, but {first.folder} has {first.feature_size} numbers a region "
+            f"and {other.folder} {other.feature_size}.",
+            "stores",
+        )
+    if not made_alike(first.signature, other.signature):
         raise InputError(
             f"stores should be made alike to be one, but {other.folder} was made otherwise than {first.folder}: "
             f"{other.signature} ≠ {first.signature}",
             "stores",
         )
-    if _columns(first) != _columns(other):
+    if first.columns != other.columns:
         has = [f"{store.folder} has {', '.join(store.columns) or 'features alone'}" for store in (first, other)]
-        raise InputError(f"stores should have the same columns, with the same names, but {', '.join(has)}.", "stores")
+        raise InputError(f"stores should have the same columns, but {', '.join(has)}.", "stores")
+    for column in NAMES:
+        names = (_columns(store).names_of(column) for store in (first, other))
+        for number, (one, two) in enumerate(zip_longest(*names)):
+            if one != two:
+                raise InputError(
+                    f"{column} should stand for the same names in all stores, but {number} is {one!r} in "
+                    f"{first.folder} and {two!r} in {other.folder}.",
+                    "stores",
+                )
 
 
 def _columns(store: FeatureStore) -> Columns:
@@ -82,11 +97,14 @@ def _all_keys(stores: Sequence[FeatureStore]) -> tuple[list[str], list[int]]:
 
 
 def _unreadable(store: FeatureStore, start: int) -> list[tuple[int, str]]:
-    path = store.folder / UNREADABLE
-    if not path.exists():
-        return []
-    reasons = {key: reason for key, _, reason in (line.partition("\t") for line in read_lines(path))}
-    return [(start + row, reasons[key]) for row, key in enumerate(store.keys()) if key in reasons]
+    """Rows of the joined store, and reasons."""
+    reasons = dict(read_unreadable(store.folder))
+    found = [(row, reasons[key]) for row, key in enumerate(store.keys()) if key in reasons]
+    if (~store.gather([row for row, _ in found])[1]).any():
+        raise InputError(
+            f"{store.folder / UNREADABLE} lists images that have features. Delete the store, and make it again."
+        )
+    return [(start + row, reason) for row, reason in found]
 
 
 def _block(

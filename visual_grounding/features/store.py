@@ -48,6 +48,7 @@ class FeatureStore:
         meta = read_meta(self.folder, FEATURE_STORE, **counts, keys_sha256=str, signature=str)
         self.keys_sha256: str = meta["keys_sha256"]
         self.plan: dict[str, Any] = meta.get("plan", {})
+        self._keys = Keys(self.folder / "keys.txt", meta["images"], self.keys_sha256)
         check_fields(self.folder / META, {"plan": self.plan}, {"plan": dict})
         self.signature: str = name_arrays(meta["signature"], self.plan)
         self.digest: str = hashlib.sha256(json.dumps(self.plan, sort_keys=True).encode()).hexdigest()
@@ -212,7 +213,7 @@ class FeatureStore:
         Raises:
             InputError: as `read_keys`.
         """
-        return Keys(self.folder / "keys.txt", len(self), self.keys_sha256)
+        return self._keys
 
     def key(self, row: int) -> str:
         """The key of one row.

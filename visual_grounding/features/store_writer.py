@@ -211,10 +211,7 @@ class StoreWriter:
         return StoreSummary(len(self.keys), *self.shape, meta["unreadable"], zero, self.columns.present, *others)
 
     def _listed(self) -> list[tuple[str, str]]:
-        path = self._artefact.out / UNREADABLE
-        if not path.exists():
-            return []
-        return [(key, reason) for key, _, reason in (line.partition("\t") for line in read_lines(path))]
+        return read_unreadable(self._artefact.out)
 
     def _refuse_unreadable(self, unreadable: Sequence[tuple[str, str]]) -> None:
         if self.strict and unreadable:
@@ -233,6 +230,18 @@ class StoreWriter:
                 f"strictly, no such region is allowed.{first}",
                 "strict",
             )
+
+
+def read_unreadable(folder: Path) -> list[tuple[str, str]]:
+    """Keys and reasons of a store's images that couldn't be read.
+
+    Raises:
+        InputError: as `read_lines`.
+    """
+    path = folder / UNREADABLE
+    if not path.exists():
+        return []
+    return [(key, reason) for key, _, reason in (line.partition("\t") for line in read_lines(path))]
 
 
 def store_plan(

@@ -57,6 +57,7 @@ class Index:
         self.keys_sha256: str = meta["keys_sha256"]
         self.retriever_sha256: str = meta["retriever_sha256"]
         self.absent: int = meta["absent"]
+        self._keys = Keys(self.folder / KEYS, meta["images"], self.keys_sha256)
         self.embeddings = open_array(self.folder / "embeddings.npy", (meta["images"], meta["size"]), "float32")
         self.made_from = _made_from(meta.get("plan"))
         self.kind: str = meta.get("kind", "exact")
@@ -192,7 +193,7 @@ class Index:
         Raises:
             InputError: as `read_keys`.
         """
-        return Keys(self.folder / KEYS, len(self), self.keys_sha256)
+        return self._keys
 
     def check_retriever(self, retriever: Retriever) -> None:
         """Refuse a retriever that didn't make this index.

@@ -167,7 +167,7 @@ class Keys:
 
     def __init__(self, path: Path, rows: int, sha256: str) -> None:
         self._path, self._rows, self._sha256 = path, rows, sha256
-        self._all: np.ndarray | None = None
+        self._all: list[str] | None = None
 
     def __len__(self) -> int:
         return self._rows
@@ -176,16 +176,31 @@ class Keys:
         return read_keys(self._path, self._rows, self._sha256)
 
     def __getitem__(self, rows: Any) -> Any:
-        """The key of one row, or the keys of many, as an array does it; the first time all are read.
+        """The key of one row, or lists of those of many; None for −1, which stands for no image.
+
+        The first time all keys are read, and kept.
+
+        Args:
+            rows: a whole number, or an array or lists of them.
 
         Raises:
-            InputError: as `read_keys`.
+            InputError: as `read_keys`; or rows that are no whole numbers.
             IndexError: there is no such row.
         """
+        wanted = np.asarray(rows)
+        if wanted.size and wanted.dtype.kind not in "iu":
+            raise InputError(f"rows should be whole numbers, but are {wanted.dtype}: {rows!r:.80}")
+        if wanted.size and not -1 <= wanted.min() <= wanted.max() < self._rows:
+            raise IndexError(f"{self._path} has rows 0..{self._rows - 1}, but {rows!r:.80} was asked for")
         if self._all is None:
-            self._all = np.array(list(self), dtype=object)
-        found = self._all[rows if isinstance(rows, slice) else np.asarray(rows)]
-        return found.tolist() if isinstance(found, np.ndarray) else found
+            self._all = list(self)
+        return _looked_up(self._all, wanted.tolist())
+
+
+def _looked_up(keys: list[str], rows: Any) -> Any:
+    if isinstance(rows, list):
+        return [_looked_up(keys, each) for each in rows]
+    return keys[rows] if rows >= 0 else None
 
 
 def check_keys_sha256(path: Path, found: str, expected: str) -> None:

@@ -1,5 +1,8 @@
 """Captions in tables: parquet, or Arrow as Hugging Face datasets saves it; a caption a row, or a list of them."""
 
+import json
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,36 +14,38 @@ from ..errors import InputError, in_short
 
 ENDINGS = (".parquet", ".arrow")
 _ROWS = 4096
+_END = b"\xff\xff\xff\xff\0\0\0\0"  # of a stream that was written to its end
 
 
 def is_table(path: Path) -> bool:
-    """Whether a path is called like such a table, or is a folder of them."""
-    return path.suffix in ENDINGS or bool(_files(path))
+    """Whether a path is called like such tables: a file, a folder, or a pattern such as `data/train-*.parquet`."""
+    return path.is_dir() or path.suffix in ENDINGS
 
 
 def iterate_caption_tables(path: Path, key_column: str | None, caption_column: str | None) -> Iterator[tuple[str, str]]:
     """Key and caption of each row, one by one; a list of captions gives several. White space is one blank each time.
 
     Args:
-        path: a file, or a folder of them, which are read by name.
+        path: a file; several by a pattern, or all of a folder, by name. Of a folder that datasets saved: those that
+            are of the dataset.
         key_column: text or whole numbers; keys are the images'.
         caption_column: text, or lists of text.
 
     Raises:
-        InputError: a file can't be read, or has no such columns or others than these in them, a row without a key or a
-            caption, or no row at all.
+        InputError: there is no file, or they are of several splits, or one can't be read, is cut off, or has no such
+            columns or others than these in them; a row without a key or a caption, or no row at all.
     """
-    files, found = _files(path) or [path], False
-    for file in files:
+    found = False
+    for file in _files(path):
         at = 0
-        for table in _batches(file, key_column, caption_column):
-            for key, captions in zip(table[0], table[1]):
+        for keys, captions_of_rows in _batches(file, key_column, caption_column):
+            for key, captions in zip(keys, captions_of_rows):
                 at += 1
                 name = "" if key is None else str(key)
-                if not name or any(mark in name for mark in "\t\n"):
+                if not name or any(mark in name for mark in "\t\n\r"):
                     raise InputError(f"{file}, row {at} should have a key in {key_column!r}, but has {key!r:.80}.")
                 listed = captions if isinstance(captions, list) else [captions]
-                words = [" ".join(caption.split()) for caption in listed if caption is not None]
+                words = [" ".join((caption or "").split()) for caption in listed]
                 if not words or not all(words):
                     raise InputError(
                         f"{file}, row {at} should have a caption in {caption_column!r}, but has {captions!r:.80}."
@@ -52,15 +57,40 @@ def iterate_caption_tables(path: Path, key_column: str | None, caption_column: s
 
 
 def _files(path: Path) -> list[Path]:
+    """The files of a table, by name."""
     if not path.is_dir():
-        return []
-    return sorted(file for file in path.iterdir() if file.suffix in ENDINGS)
+        files = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
+        if not files:
+            raise InputError(f"{path} should be tables of captions, but there is none.")
+        return files
+    saved = path / "state.json"
+    if saved.is_file():
+        try:
+            files = [path / str(each["filename"]) for each in json.loads(saved.read_text("utf-8"))["_data_files"]]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InputError(f"{saved} should be what datasets saved, but is broken: {error!r:.80}.") from error
+    else:
+        files = sorted(file for file in path.iterdir() if file.suffix in ENDINGS)
+    if not files:
+        below = ", ".join(sorted(each.name for each in path.iterdir() if each.is_dir())[:5])
+        hint = f" Name one of its folders: {below}." if below else ""
+        raise InputError(f"{path} should hold tables of captions ({' or '.join(ENDINGS)}), but has none.{hint}")
+    kinds = sorted({f"{re.sub('[-_]?[0-9].*', '', file.stem)}*{file.suffix}" for file in files})
+    if len(kinds) > 1:
+        raise InputError(
+            f"{path} should hold tables of one split, but has {', '.join(kinds[:5])}. Name those that are meant: "
+            f"{path / kinds[0]}"
+        )
+    return files
 
 
 def _batches(file: Path, key_column: str | None, caption_column: str | None) -> Iterator[tuple[list[Any], list[Any]]]:
     """Values of both columns, some rows at a time."""
+    if not file.is_file():
+        raise InputError(f"{file} should be a file, but isn't there, or is none.")
     try:
         if file.suffix == ".arrow":
+            _check_end(file)
             with pa.memory_map(str(file)) as mapped, pa.ipc.open_stream(mapped) as stream:
                 key, caption = _columns(stream.schema, file, key_column, caption_column)
                 for batch in stream:
@@ -76,6 +106,18 @@ def _batches(file: Path, key_column: str | None, caption_column: str | None) -> 
         raise InputError(f"{file} should be a whole table of captions, but isn't: {in_short(error)}.") from error
 
 
+def _check_end(file: Path) -> None:
+    """Refuse a stream that was cut off: where a batch ends, pyarrow takes it for whole."""
+    with open(file, "rb") as stream:
+        begins = stream.read(6)
+        stream.seek(max(0, os.path.getsize(file) - len(_END)))
+        ends = stream.read()
+    if begins == b"ARROW1":
+        raise InputError(f"{file} should be a stream, as datasets saves it, but is an Arrow file (Feather).")
+    if ends != _END:
+        raise InputError(f"{file} should be a whole table of captions, but is cut off: its end isn't there.")
+
+
 def _columns(schema: pa.Schema, file: Path, key_column: str | None, caption_column: str | None) -> tuple[str, str]:
     """The names of both columns, once their types are what they should be."""
     sound = {"key_column": _is_key, "caption_column": _is_caption}
@@ -83,21 +125,28 @@ def _columns(schema: pa.Schema, file: Path, key_column: str | None, caption_colu
     for choice, name in chosen.items():
         what = "keys" if choice == "key_column" else "captions"
         fitting = [field.name for field in schema if sound[choice](field.type)]
-        if schema.names.count(name) != 1 or name not in fitting:
-            had = f"{name!r} is {schema.field(name).type}" if schema.names.count(name) == 1 else f"there is no {name!r}"
+        times = schema.names.count(name)
+        if times != 1 or name not in fitting:
+            had = f"{name!r} is {schema.field(name).type}" if times == 1 else f"there are {times or 'no'} {name!r}"
             raise InputError(
                 f"{file} should have a column of {what}, one of {', '.join(fitting) or 'none that it has'}, but "
                 f"{'none was named' if name is None else had}.",
                 choice,
             )
+    if key_column == caption_column:
+        raise InputError(f"keys and captions should be two columns, but both are {key_column!r}.", *chosen)
     return str(key_column), str(caption_column)
 
 
 def _is_key(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)
+    return _is_text(kind) or pa.types.is_integer(kind)
 
 
 def _is_caption(kind: pa.DataType) -> bool:
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        kind = kind.value_type
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return _is_text(kind.value_type if listed else kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)

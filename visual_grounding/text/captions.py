@@ -28,6 +28,9 @@ def iterate_captions(path: str | Path) -> Iterator[tuple[str, str]]:
 
 
 def _is_parquet(path: str | Path) -> bool:
+    """Asked of files alone: what is read from a pipe is gone."""
+    if not Path(path).is_file():
+        return False
     try:
         with open(path, "rb") as file:
             return file.read(4) == b"PAR1"

@@ -8,6 +8,7 @@ from torch import nn
 from torchvision import models
 
 from ...errors import InputError
+from ...progress import progress_is_shown
 from ...storage.artefact import sha256_of_file
 from ...storage.weights import load_strictly, read_weights
 from .backbone import Backbone
@@ -123,7 +124,7 @@ def download(origin: Any, name: str) -> dict[str, torch.Tensor]:
         InputError: they can't be had.
     """
     try:
-        return origin.get_state_dict(progress=True, check_hash=True)
+        return origin.get_state_dict(progress=progress_is_shown(), check_hash=True)
     except Exception as error:  # no network, no such host, a hash that differs, a full disk: always the same way out
         file = origin.url.rsplit("/", 1)[-1]
         raise InputError(
