@@ -115,7 +115,9 @@ def _ask(path: str, words: list[str], cwd: str, environment: dict[str, str], fil
         server.connect(path)
         socket.send_fds(server, [len(request).to_bytes(8, "big")], files)
         server.sendall(request)
-        answer = server.makefile().read()
+        answer = ""
+        with suppress(ConnectionResetError):  # the server, or what waits for the command, was killed
+            answer = server.makefile().read()
     if not answer:
         raise RuntimeError(f"{words[0]} ended without a word: {Path(path).with_name('log').read_text()[-2000:]}")
     return int(answer)
