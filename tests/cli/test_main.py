@@ -1,6 +1,7 @@
 """The command itself: quick to answer, no fairseq where none is needed, one line for a mistake."""
 
 import errno
+import os
 import pickle
 import resource
 import subprocess
@@ -107,7 +108,20 @@ def test_messages_escape_what_files_brought_into_them():
 
 def test_unknown_verb_exits_with_2():
     done = run_command("visual-grounding", "retreive")
-    assert done.returncode == 2 and "retreive" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 2 and "there is no 'retreive'; did you mean retrieve?" in done.stderr
+    done = run_command("visual-grounding", "report", "--nonsense")
+    assert done.returncode == 2 and "did you mean" not in done.stderr
+    for words in (["prob", "last-word"], ["nothing-like-it"]):
+        done = run_command("visual-grounding", *words)
+        assert done.returncode == 2 and "Traceback" not in done.stderr
+        assert ("did you mean probe last-word?" in done.stderr) == (words[0] == "prob")
+
+
+def test_a_reader_that_has_enough_ends_the_command_in_silence():
+    script = "visual-grounding completion bash 2>err | true; echo ${PIPESTATUS[0]}; cat err; rm err"
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", f"cd $(mktemp -d); {script}"], env=environment, capture_output=True, text=True)
+    assert done.stdout == "141\n" and done.stderr == ""
 
 
 def test_interrupted_verb_exits_with_130_and_one_line(monkeypatch, capsys):

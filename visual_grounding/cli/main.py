@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 
@@ -61,6 +62,7 @@ CHOOSING = ("retrieve",)  # their flags depend on a choice among them
 CONTINUING = ("extract", "import", "index", "retrieve", "vokenize", "revokenize")  # what they finished stays
 # What is wrong with a place that was named: its name is too long or a loop, its file system full or not to be written.
 OF_THE_PLACE = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC}
+UNREAD = 141  # what shells give for a closed pipe
 INTERRUPTED = 130  # what shells give for Ctrl-C
 
 
@@ -106,6 +108,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "verb", choices=VERBS, metavar="VERB", help="one of the verbs below; VERB --help for its flags"
     )
     length = 2 if " ".join(argv[:2]) in VERBS else 1
+    close = get_close_matches(" ".join(argv[:2]), VERBS, 1) or get_close_matches(" ".join(argv[:1]), VERBS, 1)
+    if argv and not argv[0].startswith("-") and " ".join(argv[:length]) not in VERBS and close:
+        overview.error(f"there is no {argv[0]!r}; did you mean {close[0]}?")
     verb = overview.parse_args([" ".join(argv[:length])] if argv else []).verb
     parser = None
     try:
@@ -121,6 +126,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"visual-grounding {verb}: {error}{_flags(error, parser)}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # who reads what is printed has enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains once more at its end
+        return UNREAD
     except OSError as error:
         if error.filename is None or error.errno not in OF_THE_PLACE:
             raise
