@@ -90,4 +90,6 @@ done
 
 step "score"
 python $here/score.py --world "$out/world" --run "$out"
+run senses python $here/senses.py --run "$out"
+echo "One sentence, two pictures, two translations, and where the model looked: $out/senses.png"
 step "done"

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from conftest import REPOSITORY
+from PIL import Image
 
 
 @pytest.mark.slow
@@ -27,7 +28,9 @@ def test_quickstart_shows_grounding(tmp_path):
             assert scores[blind]["ambiguous_accuracy"] <= 0.60, (test, blind, results)
     page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     assert page.count("data:image/jpeg;base64,") >= 12 and "src='http" not in page
-    assert (tmp_path / "out/report.png").read_bytes().startswith(b"\x89PNG")
+    for picture in ("report.png", "senses.png"):
+        with Image.open(tmp_path / "out" / picture) as drawn:
+            assert drawn.format == "PNG" and min(drawn.size) > 500, picture
     done = subprocess.run(
         ["bash", str(REPOSITORY / "examples/quickstart/contrastive.sh")],
         env={**os.environ, "OUT": str(tmp_path / "out")},

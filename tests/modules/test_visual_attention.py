@@ -68,6 +68,23 @@ def test_text_to_image_attention_agrees_with_naive_loop(heads):
         torch.testing.assert_close(attention(text, images, mask), naive_attention(attention, text, images, mask))
 
 
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_weights_are_those_that_the_fused_kernels_use(heads):
+    torch.manual_seed(heads)
+    attention = TextToImageAttention(8, heads)
+    text, images = torch.randn(5, 3, 8), torch.randn(3, 6, 8)
+    mask = torch.rand(3, 6) < 0.4
+    mask[1] = True  # a sentence without images
+    with torch.no_grad():
+        weights = attention.weights(text, images, mask)  # (B, H, T, M)
+        values = attention.value(images).view(3, 6, heads, -1).transpose(1, 2)  # (B, H, M, D/H)
+        found = attention.output((weights @ values).transpose(1, 2).flatten(2)).transpose(0, 1)
+        found[:, 1] = 0
+        torch.testing.assert_close(found, attention(text, images, mask))
+    assert not weights[1].any() and not weights.transpose(1, 3)[mask].any()
+    torch.testing.assert_close(weights[[0, 2]].sum(dim=3), torch.ones(2, heads, 5))
+
+
 def test_visual_attention_without_image_is_the_text_path_alone():
     layer = VisualAttention(8, 2).eval()
     text = torch.randn(4, 2, 8)

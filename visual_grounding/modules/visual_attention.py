@@ -3,6 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .attention_apart import attention_weights
 from .standardisation import BatchStandardisation
 
 
@@ -86,15 +87,27 @@ class TextToImageAttention(nn.Module):
         blind = image_padding_mask.all(dim=1)  # (B,)
         # Softmax over nothing is NaN, so blind sentences look everywhere and their result is thrown away.
         visible = ~image_padding_mask | blind[:, None]  # (B, M)
-        q, k, v = (
-            layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, T or M, D/H)
-            for layer, x in ((self.query, text.transpose(0, 1)), (self.key, images), (self.value, images))
-        )
+        q = self._heads(self.query, text.transpose(0, 1))  # (B, H, T, D/H)
+        k, v = self._heads(self.key, images), self._heads(self.value, images)  # (B, H, M, D/H)
         attended = F.scaled_dot_product_attention(
             q, k, v, attn_mask=visible[:, None, None, :], dropout_p=self.dropout if self.training else 0.0
         )  # (B, H, T, D/H)
         result = self.output(attended.transpose(1, 2).flatten(2))  # (B, T, D)
         return result.masked_fill(blind[:, None, None], 0.0).transpose(0, 1)
+
+    def weights(self, text: Tensor, images: Tensor, image_padding_mask: Tensor) -> Tensor:
+        """How much each token looks at each image, which the fused kernels of `forward` don't say.
+
+        Shapes:
+            text: (T, B, D);  images: (B, M, D);  image_padding_mask: (B, M), True where there is no image.
+            returns: (B, H, T, M) in float32, without dropout; 0 for a sentence without an image
+        """
+        q, k = self._heads(self.query, text.transpose(0, 1)), self._heads(self.key, images)
+        return attention_weights(q, k, image_padding_mask)
+
+    def _heads(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        """x (B, L, D), projected -> (B, H, L, D/H)."""
+        return layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # type: ignore[no-any-return]
 
 
 class VisualAttention(nn.Module):
