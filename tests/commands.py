@@ -90,6 +90,8 @@ def _server(name: str) -> str:
 
     modules = VERBS if name == "visual-grounding" else FAIRSEQ
     if modules not in _SERVERS or _SERVERS[modules][1].poll() is not None:  # it may have been killed for its memory
+        if modules in _SERVERS:
+            _SERVERS[modules][1].communicate()  # closes its pipes
         folder = Path(mkdtemp(prefix="commands", dir="/tmp"))  # the path of a socket has at most 108 letters
         path, log = str(folder / "socket"), folder / "log"
         command = [sys.executable, __file__, "serve", path, *modules]

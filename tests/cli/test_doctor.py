@@ -315,11 +315,11 @@ for _ in range(20000):
     say("x" * 99)
 sys.exit(2)
 """
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    process.stdout.readline()
-    process.stdout.close()
-    errors = process.stderr.read()
-    assert process.wait() == 2 and b"BrokenPipe" not in errors and b"Traceback" not in errors, errors
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert process.returncode == 2 and b"BrokenPipe" not in errors and b"Traceback" not in errors, errors
 
 
 def fresh_doctor(packages: Path, *flags: object, only: bool = False) -> subprocess.CompletedProcess[str]:

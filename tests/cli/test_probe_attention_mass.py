@@ -60,7 +60,8 @@ def test_numbers_plot_and_photo_of_one_run(world: Path, capsys: pytest.CaptureFi
     assert [layer["delta"] for layer in pair["layers"]] == pytest.approx(deltas, abs=1e-5)
     assert np.array(report["sentence"]["on_boxes"]).shape == (2, len(report["sentence"]["tokens"]), 1, 2)
     for name in ("attention-mass.png", "sentence-4.png"):
-        assert Image.open(world / "out" / name).format == "PNG"
+        with Image.open(world / "out" / name) as drawn:
+            assert drawn.format == "PNG"
     assert not list((world / "out").glob("*.tmp"))
     said = capsys.readouterr().out
     (row,) = [line.split() for line in said.splitlines() if line.split()[:1] == ["2"]][:1]

@@ -117,9 +117,10 @@ class Commands:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._server.stdin is not None
+        assert self._server.stdin is not None and self._server.stdout is not None
         self._server.stdin.close()
         self._server.wait()
+        self._server.stdout.close()
 
     def run(self, arguments: list[object], **how: Any) -> Done:
         """One command."""

@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from small_dual_encoder import make_dual_encoder
 
 from visual_grounding.errors import InputError
-from visual_grounding.features.backbones import Preprocessing
+from visual_grounding.features.backbones import Preprocessing, load_backbone
+from visual_grounding.features.backbones.timm_networks import preprocessing_of
 from visual_grounding.features.framing import Box, Framing, framing_of_plan, parse_framing
 
 
@@ -54,6 +56,43 @@ def test_framing_is_read_from_the_plan_that_extraction_writes():
     assert framing_of_plan(plan) == Framing(256, 224)
     assert framing_of_plan("") is None
     assert framing_of_plan("something else") is None
+    assert framing_of_plan("timm border, share 1 bicubic, crop 224x224, normalise 0 1") is None
+    assert framing_of_plan("timm squash, share 0.9 bicubic, crop 224x224, normalise 0 1") is None
+    assert framing_of_plan("timm center, share 0.9 bicubic, crop 224x192, normalise 0 1") is None
+
+
+@pytest.mark.parametrize("share", [1.0, 0.95, 0.9, 0.875])
+@pytest.mark.parametrize("mode", ["center", "squash"])
+def test_framing_of_timms_preprocessing_is_what_it_leaves(mode, share):
+    data = {"input_size": (3, 64, 64), "interpolation": "bilinear", "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    made = preprocessing_of({**data, "crop_mode": mode, "crop_pct": share})
+    framing = framing_of_plan(made.describe())
+    if mode == "squash" and share < 1:
+        assert framing is None
+        return
+    check_window(made.pixels, framing, 64, 150, 97)
+
+
+@pytest.mark.parametrize("family", ["clip", "siglip"])
+def test_framing_of_a_dual_encoders_preprocessing_is_what_it_leaves(tmp_path, family):
+    made = load_backbone(f"clip:{make_dual_encoder(tmp_path, family)}").preprocessing
+    framing = framing_of_plan(made.describe())
+    assert bool(framing.resize) == (family == "clip")
+    check_window(made.pixels, framing, made.shape[0], 150, 97)
+
+
+def check_window(pixels_of, framing, side, width, height):
+    """A picture whose red grows to the right and whose green grows downward tells where each of its pixels was."""
+    across, down = np.meshgrid((np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height)
+    picture = Image.fromarray((np.stack([across, down, down], axis=-1) * 255).round().astype(np.uint8))
+    pixels = pixels_of(picture).astype(float) / 255
+    window = framing.window(width, height)
+    place = (np.arange(side) + 0.5) / side
+    x, y = window.x0 + place * (window.x1 - window.x0), window.y0 + place * (window.y1 - window.y0)
+    inner_x, inner_y = (x > 0.1) & (x < 0.9), (y > 0.1) & (y < 0.9)
+    middle = pixels[inner_y][:, inner_x]
+    assert np.abs(middle[..., 0] - x[inner_x]).max() < 0.02
+    assert np.abs(middle[..., 1] - y[inner_y][:, None]).max() < 0.02
 
 
 @pytest.mark.parametrize("text", ["256", "0/224", "256/0", "a/b", "squeezed", "256/224/1"])

@@ -120,7 +120,7 @@ def test_killed_process_leaves_no_lock(tmp_path: Path) -> None:
     first = start(tmp_path / "out", how="hold")
     assert first.stdout is not None and first.stdout.readline() == "holding\n"
     first.kill()
-    first.wait()
+    end(first)
     assert json.loads((tmp_path / "out.partial/locks/rank-0").read_text())["pid"] == first.pid
     assert not make(tmp_path / "out").finished
 

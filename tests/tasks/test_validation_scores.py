@@ -153,7 +153,7 @@ def test_values_of_different_lengths_are_filled_up_with_zeros():
             task.collect("words", id=torch.tensor(ids), words=words.requires_grad_())
             assert not task._open["words"]["words"].requires_grad
             task._gathered, task._open = [task._open], None
-            task.reduce_metrics([], criterion)
+            task.reduce_metrics([{"ntokens": 1, "nsentences": 1}], criterion)
     found = scores.get_smoothed_values()
     assert (found["read"], found["most"]) == (2 * (3 + 5 + 1), 5.0)  # item 2 counts once, as it was seen last
 

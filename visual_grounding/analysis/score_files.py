@@ -92,7 +92,7 @@ def read_score_files(folder: Path) -> ScoreFiles:
     resampled: dict[str, np.ndarray] = {}
     if scores["resampling"]:
         try:
-            with np.load(folder / RESAMPLED, allow_pickle=False) as arrays:
+            with open(folder / RESAMPLED, "rb") as file, np.load(file, allow_pickle=False) as arrays:
                 resampled = {name: arrays[name] for name in arrays.files}
         except OSError as error:
             raise InputError(f"{folder / RESAMPLED} can't be read: {error.strerror or error}. {again}") from error

@@ -65,7 +65,7 @@ def read_arrays(path: Path, names: Sequence[tuple[str, str | None]]) -> list[np.
             if not isinstance(array, np.ndarray):
                 raise UnreadableArray("an archive of several arrays; name it .npz")
             return [array]
-        with np.load(path, allow_pickle=False) as arrays:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:  # a broken one numpy leaves open
             return [arrays[_pick_name(arrays.files, path, name, choice)] for choice, name in names]
     except (UnreadableArray, InputError):
         raise
@@ -95,7 +95,7 @@ def array_names(path: Path) -> list[str]:
         if path.suffix in TORCH_SUFFIXES:
             content = _load_torch(path)
             return [str(name) for name in content] if isinstance(content, dict) else ["array"]
-        with np.load(path, allow_pickle=False) as arrays:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
             return list(arrays.files)
     except (UnreadableArray, InputError):
         raise

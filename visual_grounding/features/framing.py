@@ -1,5 +1,6 @@
 """Which part of a picture a network saw: what resizing and the centre crop left of it."""
 
+import math
 import re
 from typing import NamedTuple
 
@@ -55,13 +56,34 @@ def _offset(side: int, crop: int) -> int:
 
 
 def framing_of_plan(preprocessing: str) -> Framing | None:
-    """The framing in a store's description of its preprocessing; None where it doesn't say.
+    """The framing in a store's description of its preprocessing; None where it doesn't say, or says another one.
+
+    What timm and transformers crop may lie half a pixel beside it: they round the corner otherwise.
 
     >>> framing_of_plan("resize 256 bilinear, crop 224, normalise 0.485 0.456")
     Framing(resize=256, crop=224)
+    >>> framing_of_plan("timm center, share 0.875 bicubic, crop 224x224, normalise 0.485 0.456")
+    Framing(resize=256, crop=224)
+    >>> framing_of_plan("timm squash, share 1 bicubic, crop 224x224, normalise 0.5 0.5")
+    Framing(resize=0, crop=224)
+    >>> framing_of_plan("SiglipImageProcessor pil {size: {height: 224, width: 224}} bicubic, normalise 0.5 0.5")
+    Framing(resize=0, crop=224)
     """
     found = re.match(r"resize (\d+) \w+, crop (\d+)\b", preprocessing)
-    return Framing(int(found[1]), int(found[2])) if found else None
+    if found:
+        return Framing(int(found[1]), int(found[2]))
+    found = re.match(r"timm (center|squash), share ([\d.]+) \w+, crop (\d+)x(\d+)\b", preprocessing)
+    if found:
+        mode, share, height, width = found[1], float(found[2]), int(found[3]), int(found[4])
+        if mode == "center" and height == width:
+            return Framing(math.floor(height / share), height)
+        return Framing(0, height) if mode == "squash" and share == 1 else None
+    edges = r"\{height: (\d+), width: \1\}"
+    if found := re.match(rf"\w+ \w+ \{{crop_size: {edges}, size: \{{shortest_edge: (\d+)\}}\}} ", preprocessing):
+        return Framing(int(found[2]), int(found[1]))
+    if found := re.match(rf"\w+ \w+ \{{size: {edges}\}} ", preprocessing):
+        return Framing(0, int(found[1]))
+    return None
 
 
 def parse_framing(text: str) -> Framing:

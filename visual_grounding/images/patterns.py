@@ -33,14 +33,15 @@ def containers_in(folder: Path) -> tuple[str, list[Path]] | None:
     kinds: set[str] = set()
     paths = []
     try:
-        for entry in os.scandir(folder):
-            if entry.name.startswith("."):
-                continue
-            kind = kind_of(Path(entry.name))
-            if kind is None or kinds - {kind} or not entry.is_file():
-                return None
-            kinds.add(kind)
-            paths.append(folder / entry.name)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                kind = kind_of(Path(entry.name))
+                if kind is None or kinds - {kind} or not entry.is_file():
+                    return None
+                kinds.add(kind)
+                paths.append(folder / entry.name)
     except OSError as error:
         raise InputError(f"{folder} can't be read: {error.strerror or error}.") from error
     return (kinds.pop(), sorted(paths)) if kinds else None

@@ -40,9 +40,14 @@ class LineIndex:
 
     def _open(self) -> Any:
         try:
-            return open(self.path, "rb")  # lives as long as the index
+            return open(self.path, "rb")  # lives as long as the index: see `__del__`
         except OSError as error:
             raise InputError(f"{self.path} can't be read: {error.strerror or error}.") from error
+
+    def __del__(self) -> None:
+        file = self.__dict__.get("_file")  # there is none where the file couldn't be opened
+        if file is not None:
+            file.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_file"}
