@@ -11,6 +11,10 @@ from dataclasses import dataclass
 import torch
 
 
+LIMIT = 300.0  # seconds of a benchmark: on a busy machine it measures fewer pairs, and says so
+_started = time.monotonic()
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Seconds of two ways to do the same, measured in turn.
@@ -18,10 +22,12 @@ class Comparison:
     Attributes:
         ours: seconds, one for each pair.
         theirs: likewise, of what it is compared with.
+        wanted: how many pairs were to be measured; 0 for as many as were.
     """
 
     ours: list[float]
     theirs: list[float]
+    wanted: int = 0
 
     @property
     def ratios(self) -> list[float]:
@@ -46,11 +52,16 @@ class Comparison:
 
         >>> print(Comparison([1.0, 3.0, 2.0], [2.0, 2.0, 2.0]))
         1.000 (median of 3 pairs, 0.500 to 1.500; 2.0 s against 2.0 s)
+        >>> print(Comparison([1.0], [2.0], wanted=5))
+        0.500 (median of 1 pair, as there was no time for 5, 0.500 to 0.500; 1.0 s against 2.0 s)
         """
+        pairs = f"{len(self.ratios)} pair{'s' if len(self.ratios) > 1 else ''}"
+        if self.wanted > len(self.ratios):
+            pairs += f", as there was no time for {self.wanted}"
         seconds = [f"{statistics.median(each):.3g}" for each in (self.ours, self.theirs)]
         seconds = [text if "." in text or "e" in text else f"{text}.0" for text in seconds]
         return (
-            f"{self.median:.3f} (median of {len(self.ratios)} pairs, {min(self.ratios):.3f} to "
+            f"{self.median:.3f} (median of {pairs}, {min(self.ratios):.3f} to "
             f"{max(self.ratios):.3f}; {seconds[0]} s against {seconds[1]} s)"
         )
 
@@ -75,15 +86,23 @@ def alternate(
     pairs: int = 5,
     measure: Callable[[Callable[[], object]], float] = seconds_of,
 ) -> Comparison:
-    """Measure both in turn, after one run of each that doesn't count; every other pair begins with the other."""
+    """Measure both in turn, after one run of each that doesn't count; every other pair begins with the other.
+
+    After the first pair none is begun that would end, if it took as long, later than `LIMIT` after the benchmark began.
+    """
     for action in (ours, theirs):
         action()
     seconds: dict[bool, list[float]] = {True: [], False: []}
+    longest = 0.0
     for pair in range(pairs):
+        begun = time.monotonic()
+        if pair and begun + longest > _started + LIMIT:
+            break
         for first in (True, False):
             is_ours = first == (pair % 2 == 0)
             seconds[is_ours].append(measure(ours if is_ours else theirs))
-    return Comparison(seconds[True], seconds[False])
+        longest = max(longest, time.monotonic() - begun)
+    return Comparison(seconds[True], seconds[False], pairs)
 
 
 def noise_of(action: Callable[[], object], pairs: int = 5) -> float:

@@ -24,7 +24,7 @@ def pairs():
 
 def test_pairs_doctests(pairs):
     found = doctest.testmod(pairs)
-    assert found.attempted == 4 and not found.failed
+    assert found.attempted == 5 and not found.failed
 
 
 def test_alternate_changes_who_begins_and_leaves_the_first_runs_out(pairs):
@@ -35,6 +35,21 @@ def test_alternate_changes_who_begins_and_leaves_the_first_runs_out(pairs):
     )
     assert ran == ["ours", "theirs", "ours", "theirs", "theirs", "ours", "ours", "theirs"]
     assert compared.ratios == [1.5, 1.5, 1.5] and compared.median == 1.5
+
+
+def test_alternate_begins_no_pair_that_would_end_too_late_and_says_so(pairs, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(pairs.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(pairs, "_started", 0.0)
+
+    def action() -> None:
+        now[0] += 40.0  # 80 s for the first runs, 80 s a pair
+
+    compared = pairs.alternate(action, action, 5, lambda action: (action(), 1.0)[1])
+    assert len(compared.ratios) == 2 and now[0] == 240
+    assert "(median of 2 pairs, as there was no time for 5, 1.000 to 1.000;" in str(compared)
+    compared = pairs.alternate(action, action, 5, lambda action: (action(), 1.0)[1])  # the time is up: one all the same
+    assert len(compared.ratios) == 1
 
 
 def test_seconds_and_noise_are_measured(pairs):
