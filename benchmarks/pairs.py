@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import torch
 
-
 LIMIT = 300.0  # seconds of a benchmark: on a busy machine it measures fewer pairs, and says so
 _started = time.monotonic()
 
