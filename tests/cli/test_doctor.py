@@ -88,8 +88,8 @@ def test_lines_that_do_not_match(world, capsys):
     status, output = doctor(world, capsys)
     assert status == 2
     assert files_complaints(world, output) == [
-        f"{world / 'text'} has 32 sentences, but image ids in {world / 'ids'} have 31 rows. Delete them, and make "
-        f"them again with: visual-grounding retrieve … --out {world / 'ids'}"
+        f"{world / 'text'} has 32 sentences, but image ids in {world / 'ids'} have 31 rows. Name the table of "
+        "this text, or make one with: visual-grounding retrieve --text FILE … --out DIR"
     ]
 
 

@@ -135,6 +135,13 @@ def test_a_table_in_place_of_the_folder_of_tables_is_refused_with_its_parent(sto
         add(tmp_path, image_ids="train")
 
 
+def test_a_feature_store_in_place_of_the_folder_of_tables_is_called_one(store, tmp_path):
+    with pytest.raises(
+        InputError, match=rf"but {store.folder} is itself a feature store\. Is it the folder of another"
+    ):
+        add(tmp_path, image_ids=str(store.folder))
+
+
 def test_store_without_a_needed_column_is_refused_by_its_name(store, tmp_path):
     """The fixture's store has features alone; another has labels, too; a run without images needs nothing."""
     with pytest.raises(

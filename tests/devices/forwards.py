@@ -169,11 +169,16 @@ def selective_attention(dtype: torch.dtype) -> Run:
 
 @forward
 def visual_attention(dtype: torch.dtype) -> Run:
-    """With images, without, and in training, with dropout of nothing."""
+    """With images, without, what was looked at, and in training, with dropout of nothing."""
     attention = made(VisualAttention(8, 2), dtype)
 
     def call(text: Tensor, images: Tensor, mask: Tensor) -> Any:
-        return attention(text, images, mask), attention(text, None, None), attention.train()(text, images, mask)
+        found = (
+            attention(text, images, mask),
+            attention(text, None, None),
+            attention.attention.weights(text, images, mask),
+        )
+        return *found, attention.train()(text, images, mask)
 
     return call, text_and_images(dtype)
 

@@ -131,7 +131,7 @@ def test_more_layers_than_the_encoder_has_are_refused(config) -> None:
 
 
 def test_pictures_are_refused() -> None:
-    task = Namespace(image_store=object())
+    task = Namespace(image_store=object(), take_image_network=None)
     flags = TokenImageMatchingConfig(text_encoder="some/folder")
     with pytest.raises(
         InputError, match=r"but --image-folder gives pictures\. .*: visual-grounding extract … --pool mean"

@@ -50,6 +50,27 @@ def test_read_meta_names_the_missing_file(tmp_path: Path) -> None:
         read_meta(tmp_path / "store", "feature-store")
 
 
+def test_read_meta_tells_what_lies_there_instead(tmp_path: Path) -> None:
+    for name in ("train", "val"):
+        (tmp_path / "ids" / name).mkdir(parents=True)
+        write_json(tmp_path / "ids" / name / "meta.json", {"format": "image-ids", "version": 1})
+    (tmp_path / "ids/other").mkdir()
+    write_json(tmp_path / "ids/other/meta.json", {"format": ["x"]})
+    swapped = (
+        r"/ids should hold a feature store, but there lie image ids \(train, val\) in it\. Is it .* another flag\?$"
+    )
+    with pytest.raises(InputError, match=swapped):
+        read_meta(tmp_path / "ids", "feature-store")
+    with pytest.raises(
+        InputError, match=r"there is no .*ids/valid/meta\.json; beside it lie image ids \(train, val\)\. M"
+    ):
+        read_meta(tmp_path / "ids/valid", "image-ids")
+    with pytest.raises(
+        InputError, match=r"/train/valid should hold image ids, but .*/train is itself image ids\. Is it"
+    ):
+        read_meta(tmp_path / "ids/train/valid", "image-ids")
+
+
 def test_read_meta_tells_to_rerun_when_only_the_partial_exists(tmp_path: Path) -> None:
     (tmp_path / "store.partial").mkdir()
     with pytest.raises(InputError, match=r"only .*store\.partial exists.*Run that command again"):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from conftest import write_image_ids
 from fairseq.data import data_utils
+from fairseq.models import MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModel
 from fairseq.models.transformer.transformer_legacy import base_architecture
 
@@ -162,6 +163,20 @@ def test_task_refuses_a_checkpoint_of_the_same_words_in_another_order(tiny_trans
     path.write_text("".join(sorted(path.read_text().splitlines(True))))
     with pytest.raises(InputError, match=f"{path} should have the words that the checkpoint was trained with"):
         make_task(tmp_path).load_state_dict(state)
+
+
+def test_task_names_the_languages_that_are_there(tiny_translation):
+    with pytest.raises(
+        InputError, match=r"should have dict\.fr\.txt, .*: those of de and en are there\. .*--target-lang"
+    ):
+        make_task(tiny_translation, target_lang="fr")
+
+
+def test_task_refuses_models_that_find_images():
+    for name in ("visual_semantic_embedding", "token_image_matching"):
+        flags = Namespace(text_encoder="sru" if name.startswith("visual") else "some/folder", text_encoder_freeze=False)
+        with pytest.raises(InputError, match=f"{name} is a .* belongs to --task image_text_matching: it finds images"):
+            MODEL_REGISTRY[name].build_model(flags, object())
 
 
 def test_task_names_the_split_that_is_not_there(tiny_translation):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import InputError
-from ..retrieval.image_ids import ImageIds
-from ..storage.artefact import META
+from ..retrieval.image_ids import IMAGE_IDS, ImageIds
+from ..storage.artefact import kind_of
 
 
 def check_root(root: str, split: str) -> None:
@@ -16,7 +16,7 @@ def check_root(root: str, split: str) -> None:
     Raises:
         InputError: it is one.
     """
-    if os.path.isfile(os.path.join(root, META)) and not os.path.isdir(os.path.join(root, split)):
+    if kind_of(root) == IMAGE_IDS and not os.path.isdir(os.path.join(root, split)):
         parent, name = os.path.split(os.path.normpath(root))
         raise InputError(
             f"--image-ids should be a folder with one table for each split, such as DIR/{split}, but {root} is itself "

@@ -63,6 +63,11 @@ class TokenImageMatchingModel(StrictLoading, BaseFairseqModel):
                 "--arch token_image_matching needs a pretrained --text-encoder (a name on the hub, or a folder), but "
                 f"it is {cfg.text_encoder!r}."
             )
+        if not hasattr(task, "take_image_network"):
+            raise InputError(
+                "token_image_matching is a vokenizer, which belongs to --task image_text_matching: it finds images and "
+                "translates nothing. Make a folder of its checkpoint with: visual-grounding export"
+            )
         if not isinstance(task.image_store, FeatureStore):
             raise InputError(
                 "--arch token_image_matching learns from features, whose network stays as it is, but --image-folder "

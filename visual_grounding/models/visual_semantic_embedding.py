@@ -89,6 +89,11 @@ class VisualSemanticEmbeddingModel(StrictLoading, BaseFairseqModel):
             raise InputError(
                 f"--text-encoder-freeze needs a pretrained --text-encoder, but it is {cfg.text_encoder!r}."
             )
+        if not hasattr(task, "take_image_network"):
+            raise InputError(
+                "visual_semantic_embedding is a retriever, which belongs to --task image_text_matching: it finds "
+                "images and translates nothing. Make a folder of its checkpoint with: visual-grounding export"
+            )
         network = task.take_image_network()
         regions, size = (
             network.map_shape() if network else (task.image_store.num_regions, task.image_store.feature_size)

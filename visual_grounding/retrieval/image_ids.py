@@ -152,8 +152,8 @@ class ImageIds:
         )
         raise InputError(
             f"{problem}. They were made from different collections: keys sha256 {self.keys_sha256[:8]}… ≠ "
-            f"{store.keys_sha256[:8]}…. Delete them, and make them again with: visual-grounding retrieve … "
-            f"--out {self.folder}"
+            f"{store.keys_sha256[:8]}…. Name the store that they are of, or make ids of this one with: "
+            "visual-grounding retrieve … --out DIR"
         )
 
     def check_lines(self, lines: int, text: str) -> None:
@@ -165,5 +165,5 @@ class ImageIds:
         if lines != len(self):
             raise InputError(
                 f"{text} has {lines} sentences, but image ids in {self.folder} have {len(self)} rows. "
-                f"Delete them, and make them again with: visual-grounding retrieve … --out {self.folder}"
+                "Name the table of this text, or make one with: visual-grounding retrieve --text FILE … --out DIR"
             )

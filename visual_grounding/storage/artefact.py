@@ -12,11 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, in_short
+from ..errors import InputError, in_short, printable
 
 META = "meta.json"
 PARTIAL = ".partial"  # behind the name of an output that isn't finished; `unfinished.py` says what lies there
 FORMAT_VERSION = 1
+_NAMES = {
+    "feature-store": "a feature store",
+    "image-ids": "image ids",
+    "index": "an index",
+    "pieces": "pieces",
+    "vokens": "vokens",
+    "examples": "labelled examples",
+}
 _AGAIN = "Delete its folder, and run the command that makes it again."
 
 
@@ -56,9 +64,7 @@ def sync_folder(folder: Path) -> None:
 
 def _named(format: str) -> str:
     """An artefact's kind as a person calls it."""
-    names = {"feature-store": "a feature store", "image-ids": "image ids", "index": "an index"}
-    names |= {"pieces": "pieces", "vokens": "vokens", "examples": "labelled examples"}
-    return names.get(format, f"a {format}")
+    return _NAMES.get(format, f"a {format}")
 
 
 def _remedy(format: str, folder: Path) -> str:
@@ -88,10 +94,14 @@ def read_meta(folder: str | Path, expected_format: str, **fields: type | UnionTy
                 f"{folder} should hold {_named(expected_format)}, but is what an interrupted command left. Run that "
                 "command again; it continues where it stopped."
             )
-        raise InputError(
-            f"{folder} should hold {_named(expected_format)}, but there is no {path}. "
-            + _remedy(expected_format, folder)
-        )
+        wanted = f"{folder} should hold {_named(expected_format)}, but"
+        if inside := _kinds_in(folder):
+            raise InputError(f"{wanted} there lie {inside} in it. Is it the folder of another flag?")
+        if kind := kind_of(folder.parent):
+            raise InputError(f"{wanted} {folder.parent} is itself {_named(kind)}. Is it the folder of another flag?")
+        beside = _kinds_in(folder.parent)
+        beside = f"; beside it lie {beside}" if beside else ""
+        raise InputError(f"{wanted} there is no {path}{beside}. {_remedy(expected_format, folder)}")
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
         found, version = meta["format"], meta["version"]
@@ -106,6 +116,29 @@ def read_meta(folder: str | Path, expected_format: str, **fields: type | UnionTy
         raise InputError(f"{path} has format version {version!r}, but this package reads version {FORMAT_VERSION}.")
     check_fields(path, meta, fields)
     return meta
+
+
+def _kinds_in(folder: Path) -> str:
+    """The artefacts in a folder, such as `image ids (train, valid)`; at most six names of a kind."""
+    found: dict[str, list[str]] = {}
+    try:
+        for path in sorted(folder.iterdir()):
+            if kind := kind_of(path):
+                found.setdefault(_named(kind), []).append(printable(path.name))
+    except OSError:
+        return ""
+    lists = {kind: ", ".join(names[:6]) + (", …" if len(names) > 6 else "") for kind, names in found.items()}
+    return " and ".join(f"{kind} ({names})" for kind, names in lists.items())
+
+
+def kind_of(folder: str | Path) -> str:
+    """The format of the artefact that a folder is, as far as this package knows it; empty otherwise."""
+    try:
+        content = json.loads((Path(folder) / META).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return ""
+    kind = content.get("format") if isinstance(content, dict) else None
+    return kind if isinstance(kind, str) and kind in _NAMES else ""
 
 
 def check_fields(path: Path, content: dict[str, Any], fields: Mapping[str, type | UnionType]) -> None:

@@ -8,6 +8,7 @@ and prints them (`data/interactive_images.py`).
 """
 
 import os
+import re
 import shlex
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
@@ -71,6 +72,23 @@ class GroundedTranslationTask(TranslationTask):
     def image_feature_size(self) -> int:
         """F of the feature store, 0 without one."""
         return self.images.feature_size
+
+    @classmethod
+    def load_dictionary(cls, filename: str) -> Dictionary:
+        """As fairseq's.
+
+        Raises:
+            InputError: there is none for a language.
+        """
+        if not os.path.isfile(filename):
+            folder = os.path.dirname(filename) or "."
+            there = sorted(name.split(".")[1] for name in os.listdir(folder) if re.fullmatch(r"dict\..+\.txt", name))
+            raise InputError(
+                f"{folder} should have {os.path.basename(filename)}, the words of a language, but isn't binarised text "
+                f"of that language: those of {' and '.join(there) or 'none'} are there. Say which is translated into "
+                "which: --source-lang and --target-lang."
+            )
+        return super().load_dictionary(filename)  # type: ignore[no-any-return]
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """As fairseq's.
