@@ -3,6 +3,7 @@
 import os
 import re
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -227,6 +228,18 @@ def test_extract_that_asks_for_too_much_memory_says_so(
     flags = ["--images", images, "--backbone", "scattering", "--image-size", 1_000_000, "--out", tmp_path / "store"]
     assert extract(*flags) == 2
     assert "not enough memory (can't allocate memory: you tried to allocate" in capsys.readouterr().err
+
+
+def test_extract_with_more_workers_than_the_machine_starts_says_so(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Thread, "start", start)
+    flags = ["--images", images, "--backbone", "scattering", "--image-size", 32, "--out", tmp_path / "store"]
+    assert extract(*flags, "--workers", 3) == 2
+    assert "extract: this machine starts no more threads. Give fewer --workers." in capsys.readouterr().err
 
 
 def test_extract_strictly_returns_2_and_names_the_first_unreadable_image(

@@ -165,6 +165,11 @@ def test_task_refuses_a_checkpoint_of_the_same_words_in_another_order(tiny_trans
         make_task(tmp_path).load_state_dict(state)
 
 
+def test_task_refuses_a_negative_seed_of_images(tiny_translation):
+    with pytest.raises(InputError, match="--image-seed should be 0 or more, but is -1"):
+        make_task(tiny_translation, image_seed=-1)
+
+
 def test_task_names_the_languages_that_are_there(tiny_translation):
     with pytest.raises(
         InputError, match=r"should have dict\.fr\.txt, .*: those of de and en are there\. .*--target-lang"

@@ -136,6 +136,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except (MemoryError, RuntimeError) as error:
         reason = str(error).partition("\n")[0].rpartition("Allocator: ")[2]
+        if reason == "can't start new thread":
+            print(
+                f"visual-grounding {verb}: this machine starts no more threads. Give fewer --workers.", file=sys.stderr
+            )
+            return 2
         if isinstance(error, RuntimeError) and not ("can't allocate memory" in reason or "out of memory" in reason):
             raise
         print(

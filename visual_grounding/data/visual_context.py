@@ -118,6 +118,8 @@ class VisualContext:
     """
 
     def __init__(self, cfg: VisualContextConfig, task: FairseqTask, pictures: Optional[PixelSource] = None) -> None:
+        if getattr(cfg, "image_seed", 0) < 0:  # not every task has the flag
+            raise InputError(f"--image-seed should be 0 or more, but is {cfg.image_seed}.")
         self.cfg: Any = cfg
         self.store: Any = FeatureStore(cfg.image_features) if cfg.image_features else pictures
         self.tags: Optional[ImageTags] = None
