@@ -17,6 +17,7 @@ from omegaconf import open_dict
 
 from ..errors import InputError
 from ..storage.checkpoints import architecture, load_checkpoint
+from ..tasks.grounded_translation import MissingDictionary
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,9 @@ def load_trained(
         )
     try:
         (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
-    except FileNotFoundError as error:  # a dictionary, or what else a task reads beside its text
+    except MissingDictionary as error:
+        raise InputError(f"{path} can't be used: there is no {error.path}.", "data") from error
+    except FileNotFoundError as error:  # what else a task reads beside its text
         raise InputError(f"{path} can't be used: {error}.", "data") from error
     return Trained(path, model.eval().to(device), task, arch, device)
 

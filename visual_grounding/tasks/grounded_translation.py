@@ -25,6 +25,24 @@ from ..errors import InputError
 from ..text.pieces import join_pieces
 
 
+class MissingDictionary(InputError):
+    """Binarised text has no dictionary of a language.
+
+    Attributes:
+        path: where it should be.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        folder = os.path.dirname(path) or "."
+        there = sorted(name.split(".")[1] for name in os.listdir(folder) if re.fullmatch(r"dict\..+\.txt", name))
+        super().__init__(
+            f"{folder} should have {os.path.basename(path)}, the words of a language, but isn't binarised text of that "
+            f"language: those of {' and '.join(there) or 'none'} are there. Say which is translated into which: "
+            "--source-lang and --target-lang."
+        )
+
+
 @dataclass
 class GroundedTranslationConfig(ImageTablesConfig, InteractiveImagesConfig, TranslationConfig):
     """Flags of the translation task and of its images."""
@@ -78,16 +96,10 @@ class GroundedTranslationTask(TranslationTask):
         """As fairseq's.
 
         Raises:
-            InputError: there is none for a language.
+            MissingDictionary: there is none of the language.
         """
-        if not os.path.isfile(filename):
-            folder = os.path.dirname(filename) or "."
-            there = sorted(name.split(".")[1] for name in os.listdir(folder) if re.fullmatch(r"dict\..+\.txt", name))
-            raise InputError(
-                f"{folder} should have {os.path.basename(filename)}, the words of a language, but isn't binarised text "
-                f"of that language: those of {' and '.join(there) or 'none'} are there. Say which is translated into "
-                "which: --source-lang and --target-lang."
-            )
+        if os.path.isdir(os.path.dirname(filename) or ".") and not os.path.isfile(filename):
+            raise MissingDictionary(filename)
         return super().load_dictionary(filename)  # type: ignore[no-any-return]
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
