@@ -14,7 +14,8 @@ import torch
 from pairs import alternate, exit_status, machine, noise_of, verdict
 
 from visual_grounding.retrieval.faiss_index import import_faiss
-from visual_grounding.retrieval.search import exact_search, fastest_product, product_of_blas, product_of_onednn
+from visual_grounding.retrieval.products import fastest_product, product_of_blas, product_of_onednn
+from visual_grounding.retrieval.search import exact_search
 
 CPU_GOAL, GPU_GOAL = 1.0, 1.3
 

@@ -57,24 +57,26 @@ def test_visual_attention_matches_hand_worked_example():
     torch.testing.assert_close(result, torch.tensor([[[-1.0, 1.0]]]), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("heads", [1, 2, 4])
-def test_text_to_image_attention_agrees_with_naive_loop(heads):
+def some_attention(heads: int) -> tuple[TextToImageAttention, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Attention, text (5, 3, 8), images (3, 6, 8) and which are absent (3, 6): all of the second sentence."""
     torch.manual_seed(heads)
     attention = TextToImageAttention(8, heads)
     text, images = torch.randn(5, 3, 8), torch.randn(3, 6, 8)
     mask = torch.rand(3, 6) < 0.4
-    mask[1] = True  # a sentence without images
+    mask[1] = True
+    return attention, text, images, mask
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_text_to_image_attention_agrees_with_naive_loop(heads):
+    attention, text, images, mask = some_attention(heads)
     with torch.no_grad():
         torch.testing.assert_close(attention(text, images, mask), naive_attention(attention, text, images, mask))
 
 
 @pytest.mark.parametrize("heads", [1, 2, 4])
 def test_weights_are_those_that_the_fused_kernels_use(heads):
-    torch.manual_seed(heads)
-    attention = TextToImageAttention(8, heads)
-    text, images = torch.randn(5, 3, 8), torch.randn(3, 6, 8)
-    mask = torch.rand(3, 6) < 0.4
-    mask[1] = True  # a sentence without images
+    attention, text, images, mask = some_attention(heads)
     with torch.no_grad():
         weights = attention.weights(text, images, mask)  # (B, H, T, M)
         values = attention.value(images).view(3, 6, heads, -1).transpose(1, 2)  # (B, H, M, D/H)

@@ -1,7 +1,5 @@
 """Exact search: a naive twin with many ties, chunks, absent and excluded images, rounding, faiss."""
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -9,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from visual_grounding.retrieval import search
+from visual_grounding.retrieval.products import Product, product_of_blas, product_of_onednn
 from visual_grounding.retrieval.search import exact_search, top_k
 
 
@@ -49,11 +48,8 @@ def test_exact_search_agrees_with_its_naive_twin_when_most_scores_are_tied(k: in
         assert scores.tolist() == expected_scores
 
 
-PRODUCTS = pytest.mark.parametrize("product", [search.product_of_blas, search.product_of_onednn])
-
-
-@PRODUCTS
-def test_product_of_a_scan_changes_nothing_that_is_found(product: search.Product) -> None:
+@pytest.mark.parametrize("product", [product_of_blas, product_of_onednn])
+def test_product_of_a_scan_changes_nothing_that_is_found(product: Product) -> None:
     queries, embeddings = small_integers((9, 3), 0), small_integers((1500, 3), 1)
     exclude = [-1, 0, 1, 699, 700, 1499, 5, 64, 63]
     found = exact_search(
@@ -63,44 +59,6 @@ def test_product_of_a_scan_changes_nothing_that_is_found(product: search.Product
     embeddings[1400, 1] = np.nan
     with pytest.raises(search.NonFiniteRow, match="row 1400 "):
         exact_search(torch.from_numpy(queries), embeddings, 8, chunk=64, product=product)
-
-
-@pytest.mark.parametrize("slow", ["product_of_blas", "product_of_onednn"])
-def test_scan_takes_the_product_that_is_faster_here(slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    products = {name: getattr(search, name) for name in ("product_of_blas", "product_of_onednn")}
-    asked = []
-
-    def slowly(*tensors: torch.Tensor) -> torch.Tensor:
-        asked.append(tensors[1].shape[0])
-        time.sleep(0.2)
-        return products[slow](*tensors)
-
-    monkeypatch.setattr(search, slow, slowly)
-    monkeypatch.setattr(search, "_timed", search._timed.__wrapped__)
-    (fast,) = products.keys() - {slow}
-    assert search.fastest_product(64) is products[fast]
-    asked.clear()
-    queries, embeddings = torch.randn(3, 64), torch.randn(500, 64)
-    monkeypatch.setattr(search, "_WORTH_TIMING", 3 * 500 * 64)
-    exact_search(queries, embeddings, 2)
-    assert set(asked) == {1024}  # timed, not taken
-    monkeypatch.setattr(search, "_WORTH_TIMING", 3 * 500 * 64 + 1)
-    asked.clear()
-    exact_search(queries, embeddings, 2)
-    assert asked == ([500] if slow == "product_of_blas" else [])  # too little to be worth timing: BLAS
-
-
-def test_product_in_less_than_float32_is_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    def rounded(queries: torch.Tensor, images: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        return (queries.bfloat16() @ images.bfloat16().T).float()
-
-    def slowly(*tensors: torch.Tensor) -> torch.Tensor:
-        time.sleep(0.2)
-        return torch.mm(tensors[0], tensors[1].T)
-
-    monkeypatch.setattr(search, "product_of_onednn", rounded)
-    monkeypatch.setattr(search, "product_of_blas", slowly)
-    assert search._timed.__wrapped__(64, 1) is slowly
 
 
 def test_exact_search_gives_the_lowest_rows_when_all_images_are_the_same() -> None:

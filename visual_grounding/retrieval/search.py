@@ -5,7 +5,7 @@ rounded once to float32; the highest come first, equal ones by row.
 
 1. A scan in float32 finds k + 4 candidates of each query (`scan` here, or faiss). It compares the maximum of 16 images
    with the last candidate so far, so that it looks at few of the scores. Ties and rounding don't matter to it, so it
-   takes the matrix product that is faster where it runs (`fastest_product`).
+   takes the matrix product that is faster where it runs (products.py).
 2. The candidates are scored again in float64 and sorted. Whatever isn't a candidate has at most the last candidate's
    float32 score plus the rounding error of an inner product. A query whose k-th score isn't above that (many equal
    images, say) is searched once more, in float64.
@@ -13,21 +13,18 @@ rounded once to float32; the highest come first, equal ones by row.
 For k = 1 there is a faster way to the same: nearest.py.
 """
 
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .image_ids import NO_IMAGE
+from .products import Product, product_for, rounding_error
 
 Embeddings = np.ndarray | Tensor
-# queries (Q, D), images (n, D), memory for the result (Q, n), which may be left unused -> (Q, n); all float32
-Product = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class NonFiniteRow(ValueError):
@@ -44,11 +41,9 @@ class NonFiniteRow(ValueError):
 
 MARGIN = 4  # candidates beyond k: so many equal images at the k-th place cost nothing
 _BLOCK = 16  # images of which only the maximum is looked at first
-_UNIT_ROUNDOFF = 2.0**-24
 # Numbers of candidates in float64 at a time: on a CPU they stay in the cache; a GPU wants few large steps.
 RESCORED = {"cpu": 2**18, "cuda": 2**25}
 _CHUNK = {"cpu": 4096, "cuda": 131072}  # images at a time; a GPU wants few large products
-_WORTH_TIMING = 2**32  # multiplications of a scan (0.1 s or more) from which on products are timed, which takes 20 ms
 
 
 def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -184,56 +179,6 @@ class _Best:
         self._join(padded, padded_rows)
 
 
-def product_of_blas(queries: Tensor, images: Tensor, memory: Tensor) -> Tensor:
-    """As torch multiplies anywhere: on most builds for x86 by MKL, which keeps to slow kernels on an AMD.
-
-    Shapes:
-        queries: (Q, D);  images: (n, D);  memory: (Q, n), written
-        returns: (Q, n)
-    """
-    return torch.mm(queries, images.T, out=memory)
-
-
-def product_of_onednn(queries: Tensor, images: Tensor, memory: Tensor) -> Tensor:
-    """By oneDNN, which torch brings, too: on an AMD EPYC twice as fast as MKL.
-
-    Shapes:
-        queries: (Q, D);  images: (n, D), on the CPU;  memory: (Q, n), not used
-        returns: (Q, n)
-    """
-    return torch.nn.functional.linear(queries.to_mkldnn(), images.to_mkldnn()).to_dense()
-
-
-def fastest_product(size: int) -> Product:
-    """The product that is faster on this CPU with as many threads; both are timed once in a process.
-
-    Args:
-        size: D.
-    """
-    if not torch.backends.mkldnn.is_available():
-        return product_of_blas
-    return _timed(min(size, 2048), torch.get_num_threads())
-
-
-@cache
-def _timed(size: int, threads: int) -> Product:
-    """Which product takes less time with vectors of a size; `threads` are part of what is remembered."""
-    generator = torch.Generator().manual_seed(0)
-    queries, images = (torch.randn(count, size, generator=generator) for count in (256, 1024))
-    memory = torch.empty(len(queries), len(images))
-    # oneDNN may have been told to multiply in bfloat16: `rerank_exactly` couldn't trust that.
-    bound = _rounding_error(size) * torch.outer(queries.norm(dim=1).double(), images.norm(dim=1).double())
-    if ((product_of_onednn(queries, images, memory) - queries.double() @ images.double().T).abs() > bound).any():
-        return product_of_blas
-    took = {product_of_blas: float("inf"), product_of_onednn: float("inf")}
-    for _ in range(5):
-        for product in took:
-            started = time.perf_counter()
-            product(queries, images, memory)
-            took[product] = min(took[product], time.perf_counter() - started)
-    return min(took, key=took.__getitem__)
-
-
 def scan(
     queries: Tensor,
     embeddings: Embeddings,
@@ -262,10 +207,7 @@ def scan(
     chunk = chunk or _CHUNK.get(queries.device.type, _CHUNK["cpu"])
     parts = queries.split(query_chunk)
     best = [_Best(len(part), count, queries.device) for part in parts]
-    if product is None and queries.device.type == "cpu" and queries.numel() * len(embeddings) >= _WORTH_TIMING:
-        product = fastest_product(queries.shape[1])
-    if product is None:
-        product = product_of_blas
+    product = product or product_for(queries, len(embeddings))
     memory = torch.empty(min(query_chunk, len(queries)) * min(chunk, len(embeddings)), device=queries.device)
     check = torch.zeros((), device=queries.device)
     for start, images in chunks_of(embeddings, chunk, queries.device):
@@ -348,7 +290,7 @@ def rerank_exactly(
         return scores, ids  # every image is a candidate
     norm = _largest_norm(embeddings) if largest_norm is None else largest_norm
     # |computed − true| ≤ D·u/(1 − D·u)·|q|·|x| for a sum in any order; 2 more for rounding the true one, and for norm.
-    error = _rounding_error(queries.shape[1] + 2) * norm
+    error = rounding_error(queries.shape[1] + 2) * norm
     bound = candidate_scores[:, -1].cpu().double() + error * torch.linalg.vector_norm(queries, dim=1).cpu().double()
     kth = scores[:, -1].double().masked_fill(ids[:, -1] == NO_IMAGE, float("-inf"))
     again = (~(kth > bound)).nonzero().squeeze(1)
@@ -356,11 +298,6 @@ def rerank_exactly(
         chosen = None if exclude is None else exclude[rows.to(exclude.device)]
         scores[rows], ids[rows] = search_in_float64(queries[rows.to(queries.device)], embeddings, k, chosen)
     return scores, ids
-
-
-def _rounding_error(size: int) -> float:
-    """How far an inner product of `size` numbers, in float32, may be from the true one, by the vectors' norms."""
-    return 1.001 * size * _UNIT_ROUNDOFF / (1 - size * _UNIT_ROUNDOFF)
 
 
 @torch.no_grad()
