@@ -150,16 +150,23 @@ def test_gradient_reaches_every_parameter(images):
 def test_start_copies_encoder_and_decoder_and_says_what_was_left_out(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     vtlm = build_vtlm()
+    with torch.no_grad():  # norms and biases, too, are then told apart
+        for parameter in vtlm.parameters():
+            parameter.uniform_(-1, 1)
     model = build_translation(visual_pretrained=str(checkpoint(tmp_path, vtlm)))
     theirs, own = vtlm.state_dict(), model.state_dict()
+    attention = [f"{part}_proj.{kind}" for part in ("q", "k", "v", "out") for kind in ("weight", "bias")]
+    norm = ["_layer_norm.weight", "_layer_norm.bias"]
+    rest = [f"{part}.{kind}" for part in ("fc1", "fc2", "final_layer_norm") for kind in ("weight", "bias")]
     for number in (0, 1):
-        for part in ("self_attn.k_proj.weight", "self_attn.out_proj.bias", "fc1.weight", "final_layer_norm.bias"):
-            place = f"layers.{number}.{part}"
-            assert torch.equal(own[f"decoder.{place}"], theirs[f"encoder.{place}"])
-            assert torch.equal(own[f"encoder.stream.{place}"], theirs[f"encoder.{place}"])
-        for cross, itself in (("encoder_attn.q_proj.weight", "self_attn.q_proj.weight"),
-                              ("encoder_attn_layer_norm.weight", "self_attn_layer_norm.weight")):  # fmt: skip
-            assert torch.equal(own[f"decoder.layers.{number}.{cross}"], theirs[f"encoder.layers.{number}.{itself}"])
+        layer = f"layers.{number}."
+        copies = [*(f"self_attn.{name}" for name in attention), *(f"self_attn{name}" for name in norm), *rest]
+        for name in copies:
+            assert torch.equal(own[f"decoder.{layer}{name}"], theirs[f"encoder.{layer}{name}"]), name
+            assert torch.equal(own[f"encoder.stream.{layer}{name}"], theirs[f"encoder.{layer}{name}"]), name
+        for name in (*(f".{name}" for name in attention), *norm):
+            expected = theirs[f"encoder.{layer}self_attn{name}"]
+            assert torch.equal(own[f"decoder.{layer}encoder_attn{name}"], expected), name
     assert torch.equal(own["decoder.output_projection.bias"], theirs["word_head.bias"])
     assert torch.equal(
         own["decoder.embed_positions.language.language_de"], theirs["encoder.embed_languages.language_de"]
@@ -245,8 +252,9 @@ def test_start_refuses_another_vocabulary(tmp_path):
     ("flags", "message"),
     [
         ({"encoder_embed_dim": 32}, r"has in another shape .*encoder.embed_tokens.weight \(13, 16\) for"),
-        ({"encoder_layers": 1, "decoder_layers": 1}, r"has no place in this model for 16 \(encoder.layers.1"),
-        ({"decoder_layers": 3}, r"lacks 16 \(encoder.layers.2"),
+        ({"encoder_layers": 1, "decoder_layers": 1}, r"--encoder-layers should be 2, as .* but is 1: .*Give --enc"),
+        ({"decoder_layers": 1}, r"--decoder-layers should be 2, as .* but is 1: .*Give --decoder-layers 2"),
+        ({"decoder_layers": 3}, r"--decoder-layers should be 2, as .* but is 3"),
         ({"max_target_positions": 20}, r"embed_positions.weight \(12, 16\) for .*positions.weight \(20, 16\)"),
     ],
 )

@@ -220,6 +220,7 @@ class VTLMTranslationModel(TextAndRegionsModel):
             first = "encoder_normalize_before"
             pretrained.check_choice(first, first, cfg.encoder.normalize_before)
             pretrained.check_choice("decoder_normalize_before", first, cfg.decoder.normalize_before)
+            check_depth(pretrained, cfg)
             start_from_stream(model, pretrained, at_random)
         return model
 
@@ -257,6 +258,22 @@ def check_fits(pretrained: Pretrained, task: Any, source: str, target: str) -> N
     for language, dictionary in ((source, task.source_dictionary), (target, task.target_dictionary)):
         pretrained.check_words("stream", dictionary.symbols, os.path.join(folder, f"dict.{language}.txt"))
     pretrained.check_features(task)
+
+
+def check_depth(pretrained: Pretrained, cfg: Any) -> None:
+    """Refuse an encoder or a decoder of fewer or more layers than the stream has: each layer starts as the stream's.
+
+    Raises:
+        InputError: it has.
+    """
+    layers = len({name.split(".")[2] for name in pretrained.weights if name.startswith("encoder.layers.")})
+    for side in ("encoder", "decoder"):
+        if getattr(cfg, side).layers != layers:
+            raise InputError(
+                f"--{side}-layers should be {layers}, as {pretrained.path} has so many, but is "
+                f"{getattr(cfg, side).layers}: every layer starts as the one of its number there. Give --{side}-layers "
+                f"{layers}."
+            )
 
 
 def start_from_stream(model: VTLMTranslationModel, pretrained: Pretrained, random_cross_attention: bool) -> None:
