@@ -46,7 +46,7 @@ find_images() { # METHOD TEXT IDS FLAGS…: OUT/ids/IDS
 step "each caption's own photo; images for passages, without the words that a mask hides: $METHODS"
 for split in train valid; do
     run "pair-$split" visual-grounding retrieve --method paired --image-features "$OUT/photos" \
-        --keys "$OUT/captions/$split.keys" --text "$OUT/captions/$split.txt" -n 1 --out "$OUT/ids/paired/$split"
+        --keys "$OUT/captions/$split.keys" --text "$OUT/captions/$split.txt" --out "$OUT/ids/paired/$split"
 done
 most=$(printf '%s\n' $COUNTS | sort -n | tail -1)
 masked=(--mask-prob 0.15 --mask-tokenizer "$BERT")

@@ -42,7 +42,7 @@ grid_cells() { # OUT/cells, in place of a detector's regions: 4 x 4 of each phot
 
 pair() { # KEYS TEXT IDS: the photo of each row, OUT/ids/IDS; KEYS is one of OUT/raw
     run "pair-${3//\//-}" visual-grounding retrieve --method paired --image-features "$OUT/regions" \
-        --keys "$OUT/raw/$1.keys" --text "$2" -n 1 --out "$OUT/ids/$3"
+        --keys "$OUT/raw/$1.keys" --text "$2" --out "$OUT/ids/$3"
 }
 
 # translate SEED KIND SUBSET NAME ORDER: OUT/seedS/translations/KIND.SUBSET.NAME[.ORDER].txt, by the translator NAME of

@@ -13,7 +13,7 @@ retrieve() {
 
 pair() { # the photo of the row itself
     run "pair-${1//\//-}" visual-grounding retrieve --method paired --image-features "$OUT/features/grid.all" \
-        --keys "$2.keys" --text "$2.en" -n 1 --out "$OUT/ids/$1"
+        --keys "$2.keys" --text "$2.en" --out "$OUT/ids/$1"
 }
 
 train_translator() {

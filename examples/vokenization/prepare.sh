@@ -71,6 +71,6 @@ if [ -n "$FULL" ]; then
         --min-score 0.3 --made-by "DEIMv2-Femto, COCO" --out "$OUT/regions"
     for split in train valid; do
         run "vision-ids-$split" visual-grounding retrieve --method paired --image-features "$OUT/regions" \
-            --keys "$OUT/vision.$split.keys" --text "$OUT/vision.$split" -n 1 --out "$OUT/ids/$split"
+            --keys "$OUT/vision.$split.keys" --text "$OUT/vision.$split" --out "$OUT/ids/$split"
     done
 fi
