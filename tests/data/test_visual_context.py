@@ -13,6 +13,7 @@ from masked_text import LetterFinder, line_of, text_dataset
 from PIL import Image
 
 from visual_grounding import InputError
+from visual_grounding.data import visual_context
 from visual_grounding.data.image_order import derangement
 from visual_grounding.data.visual_batches import VisualContextDataset
 from visual_grounding.data.visual_context import ImageTablesConfig, VisualContext
@@ -309,3 +310,32 @@ def test_checkpoint_that_had_another_number_of_images_in_training_warns_once(sto
     begin = f"images a sentence, but image ids in {tmp_path}/ids/test name 3. "
     assert fewer == f"the checkpoint was trained with 2 {begin}Take the best with --images-per-sentence 2."
     assert more == f"the checkpoint was trained with 8 {begin}More are found by: visual-grounding retrieve … -n 8"
+
+
+@pytest.mark.parametrize("looked_at", [20_000, 3])
+def test_images_of_which_the_store_has_nothing_count_as_none(looked_at, tmp_path, caplog, monkeypatch):
+    caplog.set_level("INFO")
+    monkeypatch.setattr(visual_context, "_LOOKED_AT", looked_at)
+    features = 1 + np.arange(20 * 2 * 3).reshape(20, 2, 3)
+    features[[0, 4, 7, 12]] = 0
+    features[8, 0] = 0  # its second region is there
+    store = FeatureStore(write_store(tmp_path / "store", features))
+    assert store.absent(np.arange(20)).nonzero()[0].tolist() == [0, 4, 7, 12]
+    table = np.array([[0], [1], [4], [7], [8], [-1], [7], [2], [3], [5], [6]])
+    write_image_ids(tmp_path / "ids/train", table, store.keys_sha256)
+    assert add(tmp_path).tolist() == table.tolist()
+    if looked_at == 3:  # of 0 to 8 the rows 0, 3, 6
+        assert "1 of 3 images (33.3 %) that" in caplog.text and "2 of 11 sentences (18.2 %) have none" in caplog.text
+    else:
+        assert "3 of 9 images (33.3 %) that" in caplog.text and "5 of 11 sentences (45.5 %) have none" in caplog.text
+
+
+def test_images_side_by_side_are_none_where_all_are_absent(tmp_path, caplog):
+    caplog.set_level("INFO")
+    features = 1 + np.arange(20 * 2 * 3).reshape(20, 2, 3)
+    features[[0, 4]] = 0
+    store = FeatureStore(write_store(tmp_path / "store", features))
+    table = np.array([[0, 1], [0, 4], [4, -1], *[[1, 2]] * 8])
+    write_image_ids(tmp_path / "ids/train", table, store.keys_sha256)
+    add(tmp_path)
+    assert "2 of 11 sentences (18.2 %) have none" in caplog.text

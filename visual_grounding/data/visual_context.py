@@ -43,6 +43,7 @@ from .visual_batches import FoundImages, ImageChoice, TabledImages, VisualContex
 logger = logging.getLogger(__name__)
 
 _TAG_SCORE = 0.3
+_LOOKED_AT = 20_000
 Written = Callable[[int], Iterable[str]]
 
 
@@ -317,7 +318,7 @@ class VisualContext:
                 f"{share(kept, len(ids), f'sentences of {text}')} keep an image of their own under "
                 "--image-order shuffled: too many sentences share their images. Fewer --images-per-sentence may help."
             )
-        blind = int((ids < 0).all(axis=1).sum())
+        blind = int((~self._present(ids)).all(axis=1).sum())
         if blind and order != "blank":
             self.warn_once(f"{share(blind, len(ids), f'sentences of {text}')} have no image: text alone must do.")
         logger.info(
@@ -330,6 +331,27 @@ class VisualContext:
             self.store.signature,
         )
         return VisualContextDataset(dataset, self.store, choose(ids), tags=self.tags)
+
+    def _present(self, ids: np.ndarray) -> np.ndarray:
+        """Which ids are of an image that the store has something of; of many images, 20,000 are looked at.
+
+        Shapes:
+            ids: (S, N)
+            returns: (S, N) bool
+        """
+        present = np.asarray(ids >= 0)
+        if isinstance(self.store, FeatureStore):
+            rows = np.unique(ids[present])
+            if len(rows) > _LOOKED_AT:
+                rows = rows[:: -(-len(rows) // _LOOKED_AT)]
+            absent = rows[self.store.absent(rows)]
+            if len(absent):
+                present &= ~np.isin(ids, absent)
+                self.warn_once(
+                    f"{share(len(absent), len(rows), 'images')} that {self.store.folder} is asked for have no region "
+                    "in it: they couldn't be read, or nothing was found in them. They count as none."
+                )
+        return present
 
     def _warn_of_other_text(
         self, table: ImageIds, text: str, written: Callable[[int], Iterable[str]], first: int

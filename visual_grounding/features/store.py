@@ -144,6 +144,27 @@ class FeatureStore:
                 )
         return features, ~features.any(axis=-1)
 
+    def absent(self, rows: np.ndarray) -> np.ndarray:
+        """Which images have no region at all: they couldn't be read, or nothing was found in them.
+
+        The first region is looked at, and the others where that is absent: regions stand best first.
+
+        Shapes:
+            rows: (n,), none of them −1
+            returns: (n,) bool
+
+        Raises:
+            InputError: a row outside the store, or a file cut short meanwhile.
+        """
+        check_whole(self.folder / "features.npy", self.features.nbytes)
+        found = np.zeros(len(rows), dtype=bool)
+        for start in range(0, len(rows), 1024):
+            part = _rows_of(rows[start : start + 1024])
+            empty = ~self._rows("features", self.features[:, 0], part).any(axis=-1)
+            empty[empty] = ~self._rows("features", self.features, part[empty]).any(axis=(-2, -1))
+            found[start : start + 1024] = empty
+        return found
+
     def column(self, name: str) -> np.ndarray:
         """One of the optional columns, memory-mapped.
 
