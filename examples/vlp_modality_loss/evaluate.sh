@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Translations of every model with right, wrong and no photos; BLEU, tests over seeds; Fig. 3. Choices: settings.sh.
+# Translations of every model with right, wrong and no photos; BLEU, tests over seeds. Choices: settings.sh.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 
@@ -41,5 +41,3 @@ if [ -n "$FULL" ]; then
         done
     done
 fi
-step "BLEU of the development rows over both stages: OUT/figure3.png"
-python $here/figure3.py --logs "$OUT/logs/seed1" --model learned-last --kinds masked ${FULL:+plain} --out "$OUT/figure3.png"

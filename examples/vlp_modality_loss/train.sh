@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The six steps of Algorithm 1, the text-only rows and the ablations; a seed each. Choices: settings.sh.
+# The six steps of Algorithm 1, the text-only rows and the ablations; a seed each; Fig. 3. Choices: settings.sh.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 
@@ -107,3 +107,5 @@ for seed in $(seq "$SEEDS"); do
     fi
     finish
 done
+step "BLEU of the development rows over both stages: OUT/figure3.png"
+python $here/figure3.py --logs "$OUT/logs/seed1" --model learned-last --kinds masked ${FULL:+plain} --out "$OUT/figure3.png"

@@ -9,9 +9,9 @@ if [ -n "$FULL" ]; then TASKS="sst2 qnli qqp mnli codah xquad rte mrpc stsb"; fi
 TASK_EPOCHS=${TASK_EPOCHS:-3}
 case $SIZE in
 small)
-    MATCH_EPOCHS=${MATCH_EPOCHS:-5} UPDATES=${UPDATES:-1500} VISION_EPOCHS=${VISION_EPOCHS:-2}
+    MATCH_EPOCHS=${MATCH_EPOCHS:-5} UPDATES=${UPDATES:-1600} VISION_EPOCHS=${VISION_EPOCHS:-2}
     sizes=(--bert-layers 3 --bert-size 192 --bert-heads 4 --bert-ffn-size 768)
-    rates=(--lr 0.001 --warmup-updates $((UPDATES / 10)) --batch-size 64 --bert-dropout 0.1)
+    rates=(--lr 0.001 --warmup-updates $((UPDATES / 10)) --batch-size 32 --bert-dropout 0.1)
     vision_sizes=(--bert "$BERT")
     ;;
 paper)
