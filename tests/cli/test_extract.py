@@ -156,6 +156,12 @@ def test_extract_with_an_onnx_detector_writes_what_it_finds(
     first, second = (np.array(FeatureStore(tmp_path / name).features) for name in ("store", "swapped"))
     np.testing.assert_array_equal(np.concatenate([second[..., 3:], second[..., :3]], axis=-1), first)
     assert not np.array_equal(first, second)
+    flags[flags.index(0.25)] = 0.999
+    capsys.readouterr()
+    assert extract("--images", images, *flags, "--out", tmp_path / "none") == 0
+    said = capsys.readouterr().out
+    assert "3 of 3 images (100.0 %) have only zeros as features" in said
+    assert said.endswith("No region of any image has a score of 0.999 or more: see --min-score.\n")
 
 
 def test_extract_with_a_grid_labels_its_cells(images: Path, tmp_path: Path) -> None:

@@ -81,3 +81,19 @@ def test_other_heads_than_the_restored_checkpoints_are_refused(tmp_path, known_b
             check_restored_choices(cfg, Namespace(**{name: other}))
     with pytest.raises(InputError, match=r"should be True.* but is False: .* Give --no-scale-embedding, or choose"):
         check_restored_choices(cfg, Namespace(no_scale_embedding=False))
+
+
+def test_restored_checkpoint_of_another_model_names_the_flag_that_starts_from_it(tmp_path):
+    path = tmp_path / "first.pt"
+    torch.save({"model": {}, "args": Namespace(arch="vtlm")}, path)
+    cfg = Namespace(restore_file=str(path), checkpoint_suffix="")
+    own = Namespace(arch="vtlm_translation_tiny", visual_pretrained=None)
+    with pytest.raises(
+        InputError,
+        match=r"should be of --arch vtlm_translation_tiny, but .*first\.pt is of --arch vtlm\. .* --visual-pretrained",
+    ):
+        check_restored_choices(cfg, own)
+    torch.save({"model": {}, "args": Namespace(arch="vtlm_translation")}, path)
+    check_restored_choices(cfg, own)  # another preset of the same model: what its weights fit
+    torch.save({"model": {}, "args": Namespace(arch="vtlm")}, path)
+    check_restored_choices(cfg, Namespace(arch="vtlm"))

@@ -207,7 +207,7 @@ def check_refusal(done: subprocess.CompletedProcess[str], message: str) -> None:
 
 def test_training_refuses_a_checkpoint_with_other_flags(tiny_translation, train_flags, trained, tmp_path):
     flags = train_flags(tiny_translation, tmp_path, "--restore-file", trained, "--visual-ffn-dim", 4, "--max-epoch", 3)
-    message = r"missing \(encoder\.image_projection\.hidden.*made with other model flags, or .*: give those"
+    message = r"missing \(encoder\.image_projection\.hidden.*made with other model flags, for .*: give those"
     check_refusal(run_command("fairseq-train", *flags), message)
 
 

@@ -129,6 +129,7 @@ def test_picture_too_thin_to_resize_is_unreadable() -> None:
         ("ResNet-50", r"backbone ResNet-50 is unknown\. Did you mean resnet50"),
         ("mobilenet_v2", r"backbone mobilenet_v2 is unknown\. Did you mean timm:mobilenetv2_\d+, timm:"),
         ("zzz", r"backbone zzz is unknown\. Known: "),
+        ("onnx:d.onnx", r"onnx:d\.onnx finds regions: it is given as the detector, not as the backbone\."),
     ],
 )
 def test_unknown_backbone_is_refused_with_what_is_known(name: str, message: str) -> None:

@@ -85,6 +85,11 @@ def test_arrays_that_the_same_network_may_have_made_are_to_be_imported_with_its_
         ("normalise:no|made_by:a net", "normalise:no|arrays:1234", "--normalise no --made-by 'a net' … --out DIR"),
         ("normalise:no|made_by:a net", "normalise:no|made_by:another", "--normalise no --made-by 'a net' … --out DIR"),
         ("normalise:l2|arrays:1234", "normalise:no|arrays:1234", "--normalise l2 … --out DIR"),
+        (
+            "normalise:no|made_by:a net|min_score:0.3",
+            "normalise:no|made_by:a net",
+            "--min-score 0.3 --normalise no --made-by 'a net' … --out DIR",
+        ),
     ],
 )
 def test_import_that_said_more_is_repeated_with_what_it_said(tmp_path, learned_from, found, command):
@@ -92,3 +97,14 @@ def test_import_that_said_more_is_repeated_with_what_it_said(tmp_path, learned_f
     with pytest.raises(InputError) as refused:
         check_making(store, f"import|images:5|{learned_from}|version:0.2.0", "retriever r")
     assert f"Make them with: visual-grounding import {command} (or take" in str(refused.value)
+
+
+def test_detectors_suppression_is_repeated_with_its_flags(tmp_path):
+    learned_from = (
+        "extract|images:5|detector:d|regions:9|min_score:0.2|nms_iou:0.5|nms_across_classes:True|version:0.2.0"
+    )
+    store = store_signed(tmp_path / "store", "extract|images:9|backbone:resnet50|pool:grid|version:0.2.0")
+    with pytest.raises(InputError) as refused:
+        check_making(store, f"{learned_from}|version:0.2.0", "retriever r")
+    command = "extract --detector d --regions 9 --min-score 0.2 --nms-iou 0.5 --nms-across-classes … --out DIR"
+    assert f"Make them with: visual-grounding {command}" in str(refused.value)

@@ -133,7 +133,7 @@ def test_weights_that_do_not_fit_are_named_by_every_model() -> None:
         with pytest.raises(
             InputError,
             match=r"the checkpoint should hold the \d+ weights of this model, but has 1 missing "
-            r"\(decoder\.embed_tokens\.weight\), 1 superfluous \(stranger\)\. It was made with other model flags, or",
+            r"\(decoder\.embed_tokens\.weight\), 1 superfluous \(stranger\)\. It was made with other model flags, for",
         ):
             model.load_state_dict(state)
         model.load_state_dict(state, strict=False)

@@ -163,7 +163,11 @@ def run(args: argparse.Namespace) -> None:
         print(found.describe())
         found.check_disk()
     else:
-        print(extract(images, extractor, args.out, strict=args.strict, **choices).describe(args.out))
+        summary = extract(images, extractor, args.out, strict=args.strict, **choices)
+        print(summary.describe(args.out))
+        if args.detector is not None and summary.zero + summary.unreadable == summary.images:
+            asked = "that the detector gives" if args.min_score is None else f"of {args.min_score:g}"
+            print(f"No region of any image has a score {asked} or more: see --min-score.")
 
 
 _DEFAULTS = ("map", "mean")

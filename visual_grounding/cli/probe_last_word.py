@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
     orders = {name: args.image_order if trained.sees else ["none"] for name, trained in systems.items()}
     found: dict[Run, dict[str, Guesses]] = {}
     asked = counts["n"] * len(probe.MASKED) * sum(map(len, orders.values()))
-    with progress_bar(asked, 0, "pairs of sentences") as bar:
+    with progress_bar(asked, 0, "masked sentences") as bar:
         for name, trained in systems.items():
             for order in orders[name]:
                 dataset = load_split(trained, args.split, order)

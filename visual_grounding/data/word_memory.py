@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from fairseq.tasks.fairseq_task import StatefulContainer
 
 from ..errors import InputError
-from ..storage.checkpoints import dictionaries
+from ..storage.checkpoints import architecture, dictionaries
 from ..text.words import check_same_words, digest_of_symbols
 
 DICTIONARIES = "dictionaries"
@@ -130,12 +131,21 @@ def check_restored_choices(cfg: Any, args: Any) -> None:
         args: the model's flags, once it is built.
 
     Raises:
-        InputError: a choice differs that shapes don't tell.
+        InputError: a choice differs that shapes don't tell, or the checkpoint is of another model, from which this one
+            starts by another flag.
     """
     path = restored_checkpoint(cfg) if hasattr(cfg, "restore_file") else None
     if path is None:
         return
     state = _beside_weights(path)
+    arch, own = (architecture(state), str(getattr(args, "arch", "") or ""))
+    models = [ARCH_MODEL_NAME_REGISTRY.get(each, each) for each in (arch, own)]
+    if hasattr(args, "visual_pretrained") and arch and own and models[0] != models[1]:
+        raise InputError(
+            f"the checkpoint that training goes on from should be of --arch {own}, but {path} is of --arch {arch}. "
+            "What was pre-trained is given as --visual-pretrained; an earlier stage of the same model as "
+            "--finetune-from-model."
+        )
     learned = (state.get("cfg") or {}).get("model") or state.get("args")
     for name in _WITHOUT_SHAPE:
         before, now = (getattr(each, name, None) for each in (learned, args))

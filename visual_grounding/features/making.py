@@ -17,6 +17,8 @@ _FLAGS = (
     "pool",
     "grid",
     "regions",
+    "min_score",
+    "nms_iou",
     "normalise",
     "made_by",
 )  # that a signature says as they are typed
@@ -71,6 +73,8 @@ def _remedy(stage: str, wanted: dict[str, str], found_stage: str, differs: Seque
     """
     said = {name: wanted[name] for name in _FLAGS if wanted.get(name, "None") != "None"}
     flags = [f"--{name.replace('_', '-')} {shlex.quote(value)}" for name, value in said.items()]
+    if wanted.get("nms_across_classes") == "True":
+        flags.append("--nms-across-classes")
     command = " ".join(["visual-grounding", stage, *flags])
     if stage == found_stage == "import" and "made_by" not in wanted and {"arrays", "made_by"} & {*differs}:
         return (

@@ -92,8 +92,8 @@ def check_checkpoint_fits(model: nn.Module, state: Mapping[str, Tensor], *_: Any
         state,
         "the checkpoint",
         "this model",
-        "It was made with other model flags, or with data of other words or labels: give those that it was trained "
-        "with, or another --save-dir to start afresh.",
+        "It was made with other model flags, for other languages, or with data of other words or labels: give those "
+        "that it was trained with. In training, another --save-dir starts afresh.",
     )
 
 

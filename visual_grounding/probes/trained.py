@@ -101,6 +101,8 @@ def load_trained(
         raise InputError(f"{path} can't be used: there is no {error.path}.", "data") from error
     except FileNotFoundError as error:  # what else a task reads beside its text
         raise InputError(f"{path} can't be used: {error}.", "data") from error
+    except InputError as error:  # says "the checkpoint", and there may be two
+        raise InputError(f"{path} can't be used: {error}", *error.choices) from error
     return Trained(path, model.eval().to(device), task, arch, device)
 
 

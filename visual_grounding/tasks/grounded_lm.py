@@ -20,7 +20,7 @@ import numpy as np
 from fairseq import utils
 from fairseq.data import ConcatDataset, Dictionary
 from fairseq.dataclass import ChoiceEnum
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 
 from ..data.complete_batches import CompleteBatches
 from ..data.grounded_text import OBJECTIVES, GroundedBatches, MaskedLines, QueryOfItem
@@ -37,6 +37,7 @@ from ..text.masked_words import WordsOfPieces
 from ..text.pieces import join_pieces
 from ..text.tokenizer_bridge import TokenizerBridge, without_padding_words
 from ..text.words import digest_of_symbols
+from .one_iterator import OneIterator
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class GroundedLMConfig(ImageTablesConfig, MaskingConfig):
 
 
 @register_task("grounded_lm", dataclass=GroundedLMConfig)
-class GroundedLMTask(FairseqTask):
+class GroundedLMTask(OneIterator):
     """Tell hidden words, or hidden regions.
 
     Batches: `data/grounded_text.py`.

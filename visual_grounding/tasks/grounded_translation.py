@@ -23,6 +23,7 @@ from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_memory import check_restored_choices
 from ..errors import InputError
 from ..text.pieces import join_pieces
+from .one_iterator import OneIterator
 
 
 class MissingDictionary(InputError):
@@ -49,7 +50,7 @@ class GroundedTranslationConfig(ImageTablesConfig, InteractiveImagesConfig, Tran
 
 
 @register_task("grounded_translation", dataclass=GroundedTranslationConfig)
-class GroundedTranslationTask(TranslationTask):
+class GroundedTranslationTask(OneIterator, TranslationTask):
     """Translate sentences that have images beside them.
 
     Attributes:

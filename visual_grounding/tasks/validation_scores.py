@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from fairseq.logging import meters, metrics
 from fairseq.logging.meters import Meter, MetersDict
-from fairseq.tasks import FairseqTask
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+
+from .one_iterator import OneIterator
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class Scored:
     optional: bool = False
 
 
-class ValidationScores(FairseqTask):
+class ValidationScores(OneIterator):
     """A task with scores over a whole split; a mixin, before the task that it derives from otherwise.
 
     Attributes:

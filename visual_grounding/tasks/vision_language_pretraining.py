@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 from fairseq import utils
 from fairseq.data import ConcatDataset, Dictionary, LanguagePairDataset
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 
 from ..data.masked_pairs import MaskedPairs
 from ..data.paired_images import OwnOrOtherImages
@@ -24,6 +24,7 @@ from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_
 from ..errors import InputError
 from ..modules.masking import MASK_ALONE
 from ..text.pieces import join_pieces
+from .one_iterator import OneIterator
 
 VALIDATION_SEED = 0  # whatever the seed of the training, so that runs compare
 
@@ -45,7 +46,7 @@ class VisionLanguagePretrainingConfig(ImageTablesConfig, MaskingConfig):
 
 
 @register_task("vision_language_pretraining", dataclass=VisionLanguagePretrainingConfig)
-class VisionLanguagePretrainingTask(FairseqTask):
+class VisionLanguagePretrainingTask(OneIterator):
     """Say which words and tags are hidden, and whether text and images belong together.
 
     Batches: `data/masked_pairs.py`.

@@ -15,7 +15,7 @@ from typing import Any, Callable, Optional
 
 from fairseq import utils
 from fairseq.data import ConcatDataset, Dictionary
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 from fairseq.tasks.translation import load_langpair_dataset
 
 from ..data.region_masking import RegionMasking
@@ -28,6 +28,7 @@ from ..errors import InputError
 from ..modules.masking import BERT_REPLACEMENT
 from ..text.pieces import join_pieces
 from ..text.tokenizer_bridge import MASK
+from .one_iterator import OneIterator
 
 
 @dataclass
@@ -51,7 +52,7 @@ class VisualTLMConfig(ImageTablesConfig, MaskingConfig):
 
 
 @register_task("visual_tlm", dataclass=VisualTLMConfig)
-class VisualTLMTask(FairseqTask):
+class VisualTLMTask(OneIterator):
     """Predict words of two sentences, and labels of the regions beside them.
 
     Attributes:

@@ -16,7 +16,7 @@ from typing import Any, Optional
 from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 from fairseq.tasks.fairseq_task import StatefulContainer
 from omegaconf import II
 
@@ -32,6 +32,7 @@ from ..modules.masking import BERT_REPLACEMENT
 from ..storage.artefact import META
 from ..text.tokenizer_bridge import PADDING_WORD
 from ..vokenization.vokens import Vokens
+from .one_iterator import OneIterator
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class VokenLMConfig(MaskingConfig):
 
 
 @register_task("voken_lm", dataclass=VokenLMConfig)
-class VokenLMTask(FairseqTask):
+class VokenLMTask(OneIterator):
     """Tell masked words, and the voken of every piece.
 
     Batches: `data/voken_blocks.py`.

@@ -98,7 +98,8 @@ def check_same_words(path: str | Path, found: str, learned: str, checkpoint: str
         raise InputError(
             f"{path} should have the words that {checkpoint} was trained with, in their order, but hasn't: the sha256 "
             f"of its symbols is {found}, of theirs {learned}. A word is known by its place there, so it would get what "
-            "another has learned. Give the data that it was trained on, or data made with the dictionary of that.",
+            "another has learned. A word that was added since, such as <mask>, makes it another one, too. Give "
+            "the data that it was trained on, or data made with the dictionary of that.",
             "data",
         )
 

@@ -213,6 +213,7 @@ def test_weights_from_a_file_have_the_epsilon_that_they_were_trained_with(tmp_pa
         ({}, r"name them all, one a line, the background first"),
         ({"name": SSD, "weights": "none", "image_size": 64}, r"in 320x320 pixels, not 64"),
         ({"weights": "COCO_V7"}, r"COCO_V7 is neither a file nor weights of fasterrcnn.*: COCO_V1, none"),
+        ({"name": "a/d.onnx"}, r"detector a/d\.onnx is unknown\. Did you mean onnx:a/d\.onnx\? Known: "),
         (
             {"name": "fasterrcnn_resnet50"},
             r"detector fasterrcnn_resnet50 is unknown\. Did you mean fasterrcnn_res",

@@ -64,6 +64,8 @@ def load_backbone(name: str, weights: str | None = None, image_size: int | None 
             )
         return made
     prefix = _prefix(name)
+    if name.startswith("onnx:"):
+        raise InputError(f"{name} finds regions: it is given as the detector, not as the backbone.", "detector")
     if prefix is None and name not in backbone_names():
         known = [*backbone_names(), f"{timm_networks.PREFIX}NAME", f"{dual_encoder_towers.PREFIX}NAME or FOLDER"]
         raise InputError(

@@ -70,6 +70,8 @@ def load_detector(
                 "backbone",
             )
         close = ", ".join(get_close_matches(name.lower().replace("-", "_"), detector_names(), n=3, cutoff=0.5))
+        if name.endswith(".onnx"):
+            close = f"{ONNX}{name}"
         raise InputError(
             f"detector {name} is unknown.{f' Did you mean {close}?' if close else ''} Known: "
             f"{', '.join(detector_names())}, {ONNX}FILE.",

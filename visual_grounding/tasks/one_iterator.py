@@ -1,0 +1,27 @@
+"""Tasks whose batches are new in every epoch: the workers that made the last epoch's end before others begin.
+
+fairseq makes another iterator then, and the last one stays in a cycle of references with its loader and its workers,
+which wait for more, until Python's garbage collector happens to come by. It then takes the workers' queues first, so
+that nobody tells them to end, and torch waits five seconds for each: a training of short epochs mostly waits.
+"""
+
+import weakref
+from typing import Any
+
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.tasks import FairseqTask
+
+
+class OneIterator(FairseqTask):
+    """A task that has one iterator of a dataset at a time; a mixin, before the task that it derives from otherwise."""
+
+    def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> EpochBatchIterator:
+        """As fairseq's; an earlier iterator of this dataset is done with, unless it is the one that is returned."""
+        known: weakref.WeakKeyDictionary[Any, weakref.ref[EpochBatchIterator]]
+        known = self.__dict__.setdefault("_iterators", weakref.WeakKeyDictionary())
+        earlier = known[dataset]() if dataset in known else None
+        iterator = super().get_batch_iterator(dataset, *args, **kwargs)
+        if earlier is not None and earlier is not iterator:
+            earlier.dataloader = earlier._cur_epoch_itr = earlier._next_epoch_itr = None
+        known[dataset] = weakref.ref(iterator)
+        return iterator
