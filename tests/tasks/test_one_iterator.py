@@ -53,7 +53,7 @@ def uncollected() -> Any:
     gc.disable()
     yield len(multiprocessing.active_children())
     for each in gc.get_objects():
-        if isinstance(each, _MultiProcessingDataLoaderIter):
+        if type(each) is _MultiProcessingDataLoaderIter:
             each._shutdown_workers()  # what the collector does badly
     gc.enable()
     gc.collect()
