@@ -158,6 +158,13 @@ def test_training_that_goes_on_takes_the_configuration_of_its_checkpoint(world, 
         VLPBertModel.build_model(Namespace(arch="vlp_bert", bert_size=8), task)
 
 
+def test_translation_is_another_architectures(world):
+    task = make_task(world)
+    task.target_dictionary = task.source_dictionary
+    with pytest.raises(InputError, match=r"train it with --task vision_language_pretraining.* --arch vlp_translation"):
+        build(task)
+
+
 def test_dropout_is_that_of_the_flag(task):
     assert build(task).stream.bert.config.hidden_dropout_prob == 0.1
     config = build(task, bert_dropout=0.3).stream.bert.config

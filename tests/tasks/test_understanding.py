@@ -76,13 +76,18 @@ def test_tables_of_the_other_sentence_are_told(world, caplog, side, heard):
         (
             "pairs",
             "cross_entropy",
-            "cross_entropy isn't for classes to be told of text: give --criterion grounded_sent",
+            r"cross_entropy .* can't read the batches of .*: give --criterion grounded_sentence_prediction\.",
         ),
-        ("values", "grounded_tagging", "grounded_tagging isn't for values to be told of text: give --criterion ground"),
+        (
+            "pairs",
+            "sentence_prediction",
+            "sentence_prediction can't read .*: give --criterion grounded_s",
+        ),
+        ("values", "grounded_tagging", "grounded_tagging can't read the batches of .*: give --criterion grounded_sent"),
         (
             "tags",
             "grounded_sentence_prediction",
-            "isn't for tags to be told of text: give --criterion grounded_tagging",
+            r"grounded_sentence_prediction can't read the batches of .*: give --criterion grounded_tagging\.",
         ),
     ],
 )

@@ -8,6 +8,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import BaseFairseqModel, register_model
 from torch import Tensor
 
+from ..errors import InputError
 from ..modules.vision_language_bert import MaskedWordHead, PairedImageHead, VisionLanguageBert
 from .bert_choices import take_bert
 from .presets import register_presets
@@ -63,8 +64,13 @@ class VLPBertModel(StrictLoading, BaseFairseqModel):
         """Build from `--bert`, from sizes, or from what a checkpoint keeps of either.
 
         Raises:
-            InputError: no images, or no such BERT, or one of another dictionary.
+            InputError: the task translates; no images, or no such BERT, or one of another dictionary.
         """
+        if getattr(task, "target_dictionary", None) is not None:
+            raise InputError(
+                "--arch vlp_bert reads text and says hidden words of it: train it with --task "
+                "vision_language_pretraining. For translation choose --arch vlp_translation."
+            )
         take_feature_size(args, task, twin="bert_base")
         read = take_bert(args, task, MODELS)
         model = cls(build_stream(args, task, read))

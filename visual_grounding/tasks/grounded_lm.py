@@ -38,6 +38,7 @@ from ..text.pieces import join_pieces
 from ..text.tokenizer_bridge import TokenizerBridge, without_padding_words
 from ..text.words import digest_of_symbols
 from .one_iterator import OneIterator
+from .own_criterions import OwnCriterions
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class GroundedLMConfig(ImageTablesConfig, MaskingConfig):
 
 
 @register_task("grounded_lm", dataclass=GroundedLMConfig)
-class GroundedLMTask(OneIterator):
+class GroundedLMTask(OwnCriterions, OneIterator):
     """Tell hidden words, or hidden regions.
 
     Batches: `data/grounded_text.py`.
@@ -100,6 +101,8 @@ class GroundedLMTask(OneIterator):
     Raises:
         InputError: flags that don't make sense together, no text, or a dictionary without `<mask>`.
     """
+
+    criterions = ("grounded_masked_lm",)
 
     cfg: GroundedLMConfig
     target_dictionary = None

@@ -24,6 +24,7 @@ from ..data.word_memory import check_restored_choices
 from ..errors import InputError
 from ..text.pieces import join_pieces
 from .one_iterator import OneIterator
+from .own_criterions import OwnCriterions
 
 
 class MissingDictionary(InputError):
@@ -50,7 +51,7 @@ class GroundedTranslationConfig(ImageTablesConfig, InteractiveImagesConfig, Tran
 
 
 @register_task("grounded_translation", dataclass=GroundedTranslationConfig)
-class GroundedTranslationTask(OneIterator, TranslationTask):
+class GroundedTranslationTask(OwnCriterions, OneIterator, TranslationTask):
     """Translate sentences that have images beside them.
 
     Attributes:
@@ -62,6 +63,9 @@ class GroundedTranslationTask(OneIterator, TranslationTask):
         InputError: only one of `--image-features` and `--image-ids`, or the two don't belong together; the training set
             can't be repeated as `--upsample-primary` says.
     """
+
+    criterions = ("label_smoothed_cross_entropy", "label_smoothed_cross_entropy_with_modality_loss")
+    takes_fairseqs = True
 
     cfg: GroundedTranslationConfig
 

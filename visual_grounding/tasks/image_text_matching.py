@@ -23,6 +23,7 @@ from ..retrieval.recall import DIRECTIONS, RECALL_AT, TOKEN_DIRECTION, recall_su
 from ..text.pretrained_tokenizer import PretrainedTokenizer
 from ..text.words import DICTIONARY, Vocabulary, WordTokenizer
 from .frozen_weights import frozen_weights_kept
+from .own_criterions import OwnCriterions
 from .validation_scores import Scored, ValidationScores, Values
 
 if TYPE_CHECKING:  # it imports torchvision, which features don't need
@@ -99,7 +100,7 @@ TOKENS = Scored(
 
 
 @register_task("image_text_matching", dataclass=ImageTextMatchingConfig)
-class ImageTextMatchingTask(ValidationScores):
+class ImageTextMatchingTask(OwnCriterions, ValidationScores):
     """Bring captions and their images together.
 
     A criterion hands over `embeddings` in evaluation (`validation_scores.py`): `image` (B,), which image each caption
@@ -113,6 +114,8 @@ class ImageTextMatchingTask(ValidationScores):
     Raises:
         InputError: data, feature store or text encoder can't be loaded.
     """
+
+    criterions = ("hardest_negative_triplet", "token_image_hinge")
 
     cfg: ImageTextMatchingConfig
     source_dictionary = None

@@ -10,7 +10,6 @@ import numpy as np
 from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
-from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from ..analysis.prediction_scores import METRICS, NO_TAGS, Predicted, prediction_scores
@@ -31,6 +30,7 @@ from ..storage.artefact import META
 from ..storage.lines import read_lines
 from ..text.example_files import SIDES, Asked, read_asked
 from ..text.labelled_text import TAGS, VALUES
+from .own_criterions import OwnCriterions
 from .validation_scores import Scored, ValidationScores, Values
 
 
@@ -50,7 +50,7 @@ class UnderstandingConfig(ImageTablesConfig):
     )
 
 
-class UnderstandingTask(ValidationScores, FairseqTask):
+class UnderstandingTask(OwnCriterions, ValidationScores):
     """Labelled examples of text.
 
     Attributes:
@@ -69,6 +69,7 @@ class UnderstandingTask(ValidationScores, FairseqTask):
     def __init__(self, cfg: Any, dictionary: Dictionary, path: str, asked: Asked) -> None:
         super().__init__(cfg)
         self.dictionary, self.path, self.asked = dictionary, path, asked
+        self.criterions = ("grounded_tagging" if asked.answers == TAGS else "grounded_sentence_prediction",)
         self.outputs = 1 if asked.answers == VALUES else len(asked.labels)
         self.scored = {PREDICTIONS: Scored(("gold", "predicted"), tuple(METRICS[asked.answers]), self._scores_of_split)}
         if cfg.max_pieces < asked.separators + 4:
@@ -148,9 +149,9 @@ class UnderstandingTask(ValidationScores, FairseqTask):
         """
         criterion = super().build_criterion(cfg, from_checkpoint)
         if self.asked.answers not in getattr(criterion, "tells", ()):
-            own = "grounded_tagging" if self.asked.answers == TAGS else "grounded_sentence_prediction"
             raise InputError(
-                f"--criterion {cfg._name} isn't for {self.asked.answers} to be told of text: give --criterion {own}."
+                f"--criterion {cfg._name} isn't for {self.asked.answers} to be told of text: give --criterion "
+                f"{self.criterions[0]}."
             )
         return criterion
 

@@ -25,6 +25,7 @@ from ..errors import InputError
 from ..modules.masking import MASK_ALONE
 from ..text.pieces import join_pieces
 from .one_iterator import OneIterator
+from .own_criterions import OwnCriterions
 
 VALIDATION_SEED = 0  # whatever the seed of the training, so that runs compare
 
@@ -46,7 +47,7 @@ class VisionLanguagePretrainingConfig(ImageTablesConfig, MaskingConfig):
 
 
 @register_task("vision_language_pretraining", dataclass=VisionLanguagePretrainingConfig)
-class VisionLanguagePretrainingTask(OneIterator):
+class VisionLanguagePretrainingTask(OwnCriterions, OneIterator):
     """Say which words and tags are hidden, and whether text and images belong together.
 
     Batches: `data/masked_pairs.py`.
@@ -55,6 +56,8 @@ class VisionLanguagePretrainingTask(OneIterator):
         InputError: no text or no images; a store without boxes, or with `--image-tags` without labels and scores; a
             dictionary without `<mask>`; a share that is none.
     """
+
+    criterions = ("masked_lm_with_paired_image",)
 
     cfg: VisionLanguagePretrainingConfig
     target_dictionary = None

@@ -29,6 +29,7 @@ from ..modules.masking import BERT_REPLACEMENT
 from ..text.pieces import join_pieces
 from ..text.tokenizer_bridge import MASK
 from .one_iterator import OneIterator
+from .own_criterions import OwnCriterions
 
 
 @dataclass
@@ -52,7 +53,7 @@ class VisualTLMConfig(ImageTablesConfig, MaskingConfig):
 
 
 @register_task("visual_tlm", dataclass=VisualTLMConfig)
-class VisualTLMTask(OneIterator):
+class VisualTLMTask(OwnCriterions, OneIterator):
     """Predict words of two sentences, and labels of the regions beside them.
 
     Attributes:
@@ -64,6 +65,8 @@ class VisualTLMTask(OneIterator):
         InputError: data, pairs of languages, dictionaries, or images that don't belong together; a store without boxes
             or labels; `--visual-unmasked` without images.
     """
+
+    criterions = ("visual_tlm",)
 
     cfg: VisualTLMConfig
 

@@ -33,6 +33,7 @@ from ..storage.artefact import META
 from ..text.tokenizer_bridge import PADDING_WORD
 from ..vokenization.vokens import Vokens
 from .one_iterator import OneIterator
+from .own_criterions import OwnCriterions
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class VokenLMConfig(MaskingConfig):
 
 
 @register_task("voken_lm", dataclass=VokenLMConfig)
-class VokenLMTask(OneIterator):
+class VokenLMTask(OwnCriterions, OneIterator):
     """Tell masked words, and the voken of every piece.
 
     Batches: `data/voken_blocks.py`.
@@ -94,6 +95,8 @@ class VokenLMTask(OneIterator):
     Raises:
         InputError: flags that don't make sense together; a dictionary without `<mask>`; vokens of another dictionary.
     """
+
+    criterions = ("voken_classification",)
 
     cfg: VokenLMConfig
     target_dictionary = None
