@@ -74,10 +74,20 @@ def test_contrastive_evaluation_compares_two_models_in_pairs(
 
 def test_runs_that_changed_places_are_noticed(files: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert contrastive(files, correct=files["incorrect.out"], incorrect=files["correct.out"]) == 2
+    said = capsys.readouterr().err
+    assert "--correct and --incorrect look exchanged: " in said
+    assert f"{files['correct.out']} has the targets of {files['correct.fr']}, {files['incorrect.out']} hasn't." in said
+    Path(files["correct.fr"]).write_text("autre\n" * 6)  # neither's
+    assert contrastive(files) == 2
     assert "of the targets that fairseq-generate wrote beside them (T- lines) 6 of 6 are other sentences" in (
         capsys.readouterr().err
     )
     assert not Path(files["out"]).exists()
+
+
+def test_one_run_that_is_given_twice_is_refused(files: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert contrastive(files, incorrect=files["correct.out"]) == 2
+    assert "should score two translations of each sentence, but are the same." in capsys.readouterr().err
 
 
 def test_a_twin_that_scored_other_translations_is_noticed(

@@ -1,15 +1,19 @@
 """`probe last-word`: a stream with images, the same with others' images, and one without any."""
 
+import argparse
 import json
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from visual_grounding.cli.main import main
+from visual_grounding.cli.probe_last_word import Run, _shares
+from visual_grounding.probes.last_word import Guesses
 
 QUICK = ["--device", "cpu", "--bootstrap-samples", "50", "--batch-size", "7"]
 
@@ -102,3 +106,13 @@ def test_pairs_that_are_left_out_are_counted(last_words: Path, tmp_path: Path, c
     left_out = sum(report["left_out"]["model"].values())
     assert report["n"] + left_out == report["pairs"] == 24
     assert ("are left out." in said.err) == bool(left_out) and report["comparisons"] == []
+
+
+@pytest.mark.parametrize(("right", "low", "high"), [(False, 0.0, 0.0566), (True, 0.9434, 1.0)])
+def test_both_words_that_are_all_wrong_or_all_right_have_an_interval(right: bool, low: float, high: float) -> None:
+    """Wilson's of 64 sentences: 0 to z² / (n + z²), 3.8415 / 67.8415."""
+    one = Guesses(np.full(64, right), np.ones(64, int), np.full(64, int(right)))
+    args = argparse.Namespace(bootstrap_samples=20, seed=1)
+    both = _shares(args, Run("model", "congruent", "en-de", "both"), {"source": one, "target": one})[-1]
+    assert (both["predicted"], both["n"], both["right"]) == ("words", 128, 128 * right)
+    assert both["accuracy"] == pytest.approx({"value": float(right), "low": low, "high": high}, abs=1e-4)

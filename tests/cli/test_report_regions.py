@@ -65,6 +65,13 @@ def test_photos_are_chosen_by_key_and_regions_by_score(world: Path, capsys: pyte
     assert "a.png" in page(world) and "b.png" not in page(world)
 
 
+def test_pictures_that_are_not_there_are_counted(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (world / "photos/b.png").unlink()
+    assert run(world) == 0
+    told = "show 3 of 3 images, 1.3 regions each; of 1 only the regions' names, as their pictures can't be shown."
+    assert told in capsys.readouterr().out
+
+
 def test_store_with_boxes_alone_is_enough(world: Path) -> None:
     write_store(world / "boxes", np.ones((3, 2, 4)), KEYS, {"boxes": BOXES})
     assert run(world, store="boxes") == 0
@@ -75,6 +82,7 @@ def test_store_with_boxes_alone_is_enough(world: Path) -> None:
     ("flags", "message"),
     [
         (["--first", 0], "--first should be 1 or more, but is 0."),
+        (["--min-score", 0.8], "has a score of 0.8: the highest is 0.75. See --min-score."),
         (["--key", "x.png", "--key", "y.png"], "store has no image x.png, and 1 more. A key there is a.png."),
     ],
 )

@@ -83,6 +83,12 @@ def test_score_that_is_no_number_is_refused():
         tags(float("nan"))
 
 
+def test_score_above_all_that_there_are_is_refused(store, tmp_path):
+    with pytest.raises(InputError, match=r"--image-tag-score should leave tags, but is 0.76: the highest .* is 0.75\."):
+        context(tmp_path, image_tag_score=0.76)
+    assert context(tmp_path, image_tag_score=0.75).tags is not None
+
+
 LABELS = (np.arange(20)[:, None] + [0, 1]) % 3  # image n: n, n + 1, the second more confident
 
 

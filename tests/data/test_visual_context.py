@@ -189,7 +189,7 @@ def test_what_does_not_belong_together_is_refused(store, tmp_path):
     ("flags", "message"),
     [
         ({"image_features": None}, "--image-ids and --image-features belong .*--image-features isn't given"),
-        ({"image_ids": None}, "--image-features and --image-ids belong together, but --image-ids isn't given"),
+        ({"image_ids": None}, r"--image-features and --image-ids belong together, but --image-ids isn't given\.$"),
         ({"data": "a:b"}, r"--image-ids should name as many folders as there are of text \(2: a:b\), but names 1: "),
     ],
 )

@@ -12,7 +12,7 @@ from small_models import ARCHITECTURES, SIZE, Task, build
 from torch import Tensor, nn
 
 from visual_grounding import InputError
-from visual_grounding.models.visual_model import StrictLoading, features_of, take_feature_size
+from visual_grounding.models.visual_model import StrictLoading, check_checkpoint_fits, features_of, take_feature_size
 
 
 class OneStreamEncoder(FairseqEncoder):
@@ -140,6 +140,20 @@ def test_weights_that_do_not_fit_are_named_by_every_model() -> None:
     state = one_stream(Task(9)).state_dict()
     with pytest.raises(InputError, match=r"another shape \(encoder.image_projection.weight is \(16, 9\), not"):
         one_stream().load_state_dict(state)
+
+
+def test_checkpoint_of_other_languages_is_refused_by_their_names() -> None:
+    class Spoken(torch.nn.Module):
+        def __init__(self, *languages: str) -> None:
+            super().__init__()
+            for side, language in zip(("encoder", "decoder"), languages):
+                setattr(self, side, torch.nn.ParameterDict({f"language_{language}": torch.zeros(2)}))
+
+    own = Spoken("en", "de")
+    check_checkpoint_fits(own, Spoken("en", "de").state_dict())
+    for others, said in ((("en", "fr"), "en, fr"), (("de", "en"), "de, en")):
+        with pytest.raises(InputError, match=rf"was trained for \({said}\), but is used for en, de\."):
+            check_checkpoint_fits(own, Spoken(*others).state_dict())
 
 
 @pytest.mark.parametrize("arch", ["visual_aware_transformer", "text_only_transformer"])

@@ -1,6 +1,8 @@
 """Paired images: rows of keys, unknown keys, and what is refused."""
 
+import numpy as np
 import pytest
+from conftest import write_store
 from small_retriever import make_store
 
 from visual_grounding.errors import InputError
@@ -26,7 +28,7 @@ def test_retrieve_paired_gives_each_sentence_the_row_of_its_key(store, tmp_path)
     table = ImageIds(tmp_path / "ids")
     assert table.ids.tolist() == [[7], [-1], [0], [-1], [7]]
     assert table.scores.tolist() == [[1], [0], [1], [0], [1]]
-    assert counts == table.counts == {"empty": 1, "unknown": 1}
+    assert counts == table.counts == {"empty": 1, "unknown": 1, "absent": 0}
     table.check_against(FeatureStore(store))
 
 
@@ -71,3 +73,18 @@ def test_one_key_too_many_is_refused_and_an_empty_line_named(store, tmp_path, ke
     keys = [key or "x" for key in KEYS] + keys[5:]
     with pytest.raises(InputError, match=rf"one image key for each of the 5 sentences .*, but there are 6\.{hint}$"):
         retrieve_paired(FeatureStore(store), keys, tmp_path / "ids", sentences=["a"] * 5)
+
+
+def test_images_of_which_the_store_has_nothing_are_counted_and_refused_when_strict(tmp_path):
+    features = np.ones((4, 2, 3))
+    features[1], features[2, 0] = 0, 0  # of the third something is there
+    store = FeatureStore(write_store(tmp_path / "store", features, ["a", "b", "c", "d"]))
+    finder = PairedFinder(store)
+    counts = write_image_ids(finder, ["a", "b", "", "c", "b"], tmp_path / "ids")
+    assert counts == {"empty": 1, "unknown": 0, "absent": 2} and ImageIds(tmp_path / "ids").ids[1, 0] == 1
+    said = list(finder.warnings(counts, 5))
+    assert len(said) == 2 and "2 of 5 sentences (40.0 %) have an image of which" in said[1]
+    with pytest.raises(InputError, match=r"of those of 2 of 5 lines it has nothing, the first 'b'") as refused:
+        retrieve_paired(store, ["a", "b", "", "c", "b"], tmp_path / "strict", strict=True)
+    assert refused.value.choices == ("strict",)
+    retrieve_paired(store, ["a", "", "c"], tmp_path / "strict", strict=True)

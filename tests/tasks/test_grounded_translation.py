@@ -192,7 +192,10 @@ def test_task_names_the_split_that_is_not_there(tiny_translation):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"image_ids": None}, "--image-features and --image-ids belong together, but --image-ids isn't given"),
+        (
+            {"image_ids": None},
+            "--image-ids isn't given. fairseq-interactive finds .* it --retriever and --image-index, or --image-finder",
+        ),
         ({"image_features": None}, "--image-ids and --image-features belong together.*--image-features isn't given"),
         ({"image_ids": "a:b"}, r"as many folders as there are of text \(1: .*bin\), but names 2: a:b"),
     ],

@@ -47,7 +47,7 @@ def check_drawable(store: FeatureStore, min_score: float | None) -> None:
     """Refuse a store whose regions can't be drawn, or not chosen by their scores.
 
     Raises:
-        InputError: it has no boxes, or no scores although they are asked for.
+        InputError: it has no boxes, no scores although they are asked for, or none that is as high.
     """
     if "boxes" not in store.columns:
         raise InputError(
@@ -58,6 +58,10 @@ def check_drawable(store: FeatureStore, min_score: float | None) -> None:
         raise InputError(
             f"the least score is for a store with scores, but {store.folder} has {', '.join(store.columns)}.",
             "min_score",
+        )
+    if min_score is not None and np.float16(min_score) > (highest := store.highest_score()):
+        raise InputError(
+            f"no region of {store.folder} has a score of {min_score:g}: the highest is {highest:.3g}.", "min_score"
         )
 
 

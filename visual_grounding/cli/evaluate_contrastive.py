@@ -64,10 +64,21 @@ def run(args: argparse.Namespace) -> None:
     pairs = {"hypothesis": (args.correct, args.incorrect)}
     if args.twin_correct:
         pairs["twin"] = (args.twin_correct, args.twin_incorrect)
+    for right, wrong in pairs.values():
+        if sha256_of_file(right) == sha256_of_file(wrong):
+            raise InputError(f"{right} and {wrong} should score two translations of each sentence, but are the same.")
     runs = {name: (read_scored_targets(right), read_scored_targets(wrong)) for name, (right, wrong) in pairs.items()}
     verdicts = {}
     for name, (correct, incorrect) in runs.items():
-        _check_reference(correct, args.reference, references)
+        try:
+            _check_reference(correct, args.reference, references)
+        except InputError as error:
+            if _is_of(incorrect, args.reference, references):
+                raise InputError(
+                    f"--{'twin-' if name == 'twin' else ''}correct and --{'twin-' if name == 'twin' else ''}incorrect "
+                    f"look exchanged: {incorrect.path} has the targets of {args.reference}, {correct.path} hasn't."
+                ) from error
+            raise
         verdicts[name] = judge(correct, incorrect)
         _warn(correct, incorrect)
     systems: dict[str, Any] = {"hypothesis": None, "twin": None}
@@ -106,6 +117,15 @@ def _check_reference(correct: "ScoredTargets", path: str, references: list[str])
     check_same_length(correct.path, len(correct.targets), path, len(references))
     for warning in check_targets(correct.path, dict(enumerate(correct.targets)), path, references):
         print(f"warning: {warning}", file=sys.stderr)
+
+
+def _is_of(run: "ScoredTargets", path: str, references: list[str]) -> bool:
+    """Whether the targets of a run are those of the reference, as far as one can tell."""
+    try:
+        _check_reference(run, path, references)
+    except InputError:
+        return False
+    return True
 
 
 def _warn(correct: "ScoredTargets", incorrect: "ScoredTargets") -> None:

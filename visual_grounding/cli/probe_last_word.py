@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> None:
         "runs": [each for way, guesses in found.items() for each in _shares(args, way, guesses)],
         "comparisons": _comparisons(args, found),
         "interval": f"95 %, Wilson; of words of both languages a bootstrap over sentences, {args.bootstrap_samples} "
-        f"resamplings, seed {args.seed}",
+        f"resamplings, seed {args.seed} (Wilson's over sentences where all are right, or none)",
         "test": _TESTS,
         "meta": meta_of(args, (args.checkpoint, args.twin_checkpoint), PACKAGES),
     }
@@ -170,6 +170,8 @@ def _check_same_words(
 
 def _shares(args: argparse.Namespace, way: Run, guesses: "Mapping[str, Guesses]") -> list[dict[str, Any]]:
     """The share of right words of one run: of each language whose word is masked, then of both."""
+    import numpy as np
+
     from ..analysis.contrastive import accuracy_of
     from ..analysis.intervals import interval_of
     from ..analysis.significance import resample_mean
@@ -192,7 +194,11 @@ def _shares(args: argparse.Namespace, way: Run, guesses: "Mapping[str, Guesses]"
         score = resample_mean(_both(guesses), samples=args.bootstrap_samples, seed=args.seed)
         total = {name: sum(each[name] for each in found) for name in ("right", "pieces", "pieces_right")}
         n = len(found) * found[0]["n"]
-        found.append({**way._asdict(), "predicted": _WORDS, "n": n, **total, "accuracy": interval_of(score)._asdict()})
+        share = interval_of(score)
+        if share.value in (0, 1):  # every resampling is the same then; words of a sentence don't count as two
+            alike = accuracy_of(np.full(found[0]["n"], bool(share.value)))
+            share = share._replace(low=alike.low, high=alike.high)
+        found.append({**way._asdict(), "predicted": _WORDS, "n": n, **total, "accuracy": share._asdict()})
     return found
 
 

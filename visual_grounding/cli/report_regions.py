@@ -64,7 +64,9 @@ def run(args: argparse.Namespace) -> None:
     least = "" if args.min_score is None else f" of score {args.min_score:g} or more"
     heading = f"{len(shown)} of {len(store)} images, {total / len(shown):.1f} regions{least} each"
     write_report(args.out, args.title, [ReportSection(heading, shown, store.signature)], side=SIDE)
-    print(f"{args.out / 'report.html'} and report.png show {heading}.")
+    lost = sum(row.images[0].image is None for row in shown)
+    named = f"; of {lost} only the regions' names, as their pictures can't be shown" if lost else ""
+    print(f"{args.out / 'report.html'} and report.png show {heading}{named}.")
     if without:
         print(f"{without} of them have none.")
 

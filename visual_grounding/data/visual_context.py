@@ -169,6 +169,12 @@ class VisualContext:
         if self.store is None:
             raise InputError("--image-tags names what is in images, but --image-features isn't given.")
         self.need_columns("labels", "scores", why="for --image-tags")
+        highest = self.store.highest_score()
+        if np.float16(self.cfg.image_tag_score) > highest:  # scores are float16
+            raise InputError(
+                f"--image-tag-score should leave tags, but is {self.cfg.image_tag_score:g}: the highest score in "
+                f"{self.store.folder} is {highest:.3g}."
+            )
         self.tags = ImageTags(self.store.label_names, symbols, path, str(self.cfg.image_tags), self.cfg.image_tag_score)
         self._memory.remember_tags(self.tags.choice)
         said = self.tags.warning()
@@ -244,7 +250,13 @@ class VisualContext:
             given, missing = (
                 ("--image-features", "--image-ids") if self.cfg.image_features else ("--image-ids", "--image-features")
             )
-            raise InputError(f"{given} and {missing} belong together, but {missing} isn't given.")
+            typed = ""
+            if given == "--image-features" and hasattr(self.cfg, "image_finder"):
+                typed = (
+                    " fairseq-interactive finds the images of what is typed: give it --retriever and --image-index, or "
+                    "--image-finder."
+                )
+            raise InputError(f"{given} and {missing} belong together, but {missing} isn't given.{typed}")
         texts, tables = utils.split_paths(self.cfg.data), utils.split_paths(self.cfg.image_ids or "")
         if self.cfg.image_ids and len(tables) != len(texts):
             raise InputError(

@@ -177,6 +177,15 @@ class FeatureStore:
         self._check_columns([name])
         return self._columns[name]
 
+    def highest_score(self) -> float:
+        """Of all regions that there are; 0 where there is none.
+
+        Raises:
+            InputError: the store has no scores.
+        """
+        scores = self.column("scores")  # (I, R), 0 where absent
+        return float(scores.max()) if scores.size else 0.0
+
     def gather_columns(self, ids: ArrayLike, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Look up what the optional columns say of images.
 

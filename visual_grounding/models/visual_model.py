@@ -9,6 +9,7 @@ Modules that exist for images alone are called `fusion`, or something that begin
 """
 
 import logging
+import re
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from ..storage.weights import check_weights_fit
 
 logger = logging.getLogger(__name__)
 
+_LANGUAGE = re.compile(r"(?:^|\.)language_([^.]+)$")  # names of weights end so
 _SAME_STORE = "Use the feature store that it was trained with, or one made the same way."
 
 
@@ -85,10 +87,20 @@ def check_checkpoint_fits(model: nn.Module, state: Mapping[str, Tensor], *_: Any
     """Refuse a checkpoint whose weights aren't the model's, and name them: fairseq only says that they differ.
 
     Raises:
-        InputError: weights are missing, superfluous, or of another shape.
+        InputError: it was trained for other languages; weights are missing, superfluous, or of another shape.
     """
+    own = model.state_dict()
+    asked, learned = (
+        [(name, found[1]) for name in names if (found := _LANGUAGE.search(name))] for names in (own, state)
+    )
+    if asked and learned and sorted(asked) != sorted(learned):
+        first, second = (", ".join(dict.fromkeys(language for _, language in each)) for each in (learned, asked))
+        raise InputError(
+            f"the checkpoint should be of the languages that it was trained for ({first}), but is used for {second}. "
+            "Give it text and flags of its own languages, in its own direction."
+        )
     check_weights_fit(
-        model.state_dict(),
+        own,
         state,
         "the checkpoint",
         "this model",

@@ -19,14 +19,14 @@ class PairedFinder(Finder):
 
     Args:
         store: the images.
-        strict: an unknown key is an error.
+        strict: an unknown key, or an image of which the store has nothing, is an error.
     """
 
     method = "paired"
     reads = "image_keys"
     excludes = False
     shard_size = None
-    counts = ("unknown",)
+    counts = ("unknown", "absent")
     images_per_sentence = 1
     collection: FeatureStore
 
@@ -41,7 +41,9 @@ class PairedFinder(Finder):
     def add_arguments(cls, parser: Flags) -> None:
         """Flags of paired images."""
         parser.add_argument("--image-features", type=Path, required=True, metavar="DIR", help="feature store")
-        parser.add_argument("--strict", action="store_true", help="a key that the store doesn't have is an error")
+        parser.add_argument(
+            "--strict", action="store_true", help="keys that the store lacks, or has nothing of, are an error"
+        )
 
     @classmethod
     def from_arguments(cls, args: argparse.Namespace) -> Self:
@@ -72,7 +74,7 @@ class PairedFinder(Finder):
             )
 
     def check_lines(self, lines: list[str]) -> None:
-        """Refuse unknown keys, where finding is strict.
+        """Refuse unknown keys, and images of which the store has nothing, where finding is strict.
 
         Raises:
             InputError: there are some.
@@ -86,6 +88,15 @@ class PairedFinder(Finder):
             raise InputError(
                 f"every key should be in feature store {self.collection.folder}, but {len(unknown)} of {len(lines)} "
                 f"aren't, the first {key!r} in line {line}. When finding isn't strict, these sentences get no image.",
+                "strict",
+            )
+        absent = self.collection.absent(np.array([rows[key] for key in lines if key], dtype=np.int64))
+        if absent.any():
+            first = [key for key in lines if key][int(absent.argmax())]
+            raise InputError(
+                f"every image should be in feature store {self.collection.folder}, but of those of {int(absent.sum())} "
+                f"of {len(lines)} lines it has nothing, the first {first!r}: it couldn't be read, or nothing was found "
+                "in it. When finding isn't strict, they count as none.",
                 "strict",
             )
 
@@ -105,10 +116,14 @@ class PairedFinder(Finder):
         """
         rows = self.collection.rows_of(key for key in lines if key)
         ids = np.array([rows.get(key, NO_IMAGE) for key in lines], dtype=np.int32).reshape(-1, 1)  # (L, 1)
-        return Found(ids, (ids != NO_IMAGE).astype(np.float32), {"unknown": int((ids[~empty] == NO_IMAGE).sum())})
+        there = ids != NO_IMAGE  # (L, 1)
+        unknown, absent = int((~there[~empty]).sum()), int(self.collection.absent(ids[there]).sum())
+        return Found(ids, there.astype(np.float32), {"unknown": unknown, "absent": absent})
 
     def warnings(self, counts: Mapping[str, int], lines: int) -> Iterator[str]:
-        """Sentences without an image, and why."""
+        """Sentences without an image, or with one that says nothing, and why."""
         without = counts["empty"] + counts["unknown"]
         said = f"have no image; {counts['unknown']} of them have a key that the store doesn't have{self._such_as}."
         yield from warn_of(without, lines, said)
+        said = f"have an image of which {self.collection.folder} has nothing: it counts as none."
+        yield from warn_of(counts.get("absent", 0), lines, said)  # earlier tables don't say

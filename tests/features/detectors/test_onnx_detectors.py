@@ -217,6 +217,11 @@ def test_doubtful_boxes_below_the_least_score_are_not_looked_at(tmp_path: Path) 
     assert found.rows([found.load(picture())])["dropped"].tolist() == [0]
 
 
+def test_missing_file_is_told_before_all_else_about_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.onnx should be an ONNX file, but does not exist\."):
+        load(tmp_path / "none.onnx", label_names=None)
+
+
 def test_missing_onnxruntime_says_which_extra_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(InputError, match=r"isn't installed\. Install it: pip install 'visual_grounding\[onnx\]'"):

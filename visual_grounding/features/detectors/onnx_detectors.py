@@ -47,8 +47,8 @@ def load_onnx_detector(
     """Open a file and check that it is understood.
 
     Raises:
-        InputError: onnxruntime isn't installed or has no such device, a precision other than the file's own, no names
-            of labels, or as `OnnxDetector`.
+        InputError: there is no such file, onnxruntime isn't installed or has no such device, a precision other than the
+            file's own, no names of labels, or as `OnnxDetector`.
     """
     if computation.precision != "float32":
         raise InputError(
@@ -56,6 +56,8 @@ def load_onnx_detector(
             "precision out.",
             "precision",
         )
+    if not path.is_file():
+        raise InputError(f"{path} should be an ONNX file, but {'is none' if path.exists() else 'does not exist'}.")
     if not label_names:
         raise InputError(
             f"{path} gives numbers of labels, but not what they are called. Give a file with one name a line; the "
@@ -78,8 +80,6 @@ def _open(path: Path, device: torch.device) -> Any:
             "'visual_grounding[onnx]'",
             "detector",
         ) from error
-    if not path.is_file():
-        raise InputError(f"{path} should be an ONNX file, but {'is none' if path.exists() else 'does not exist'}.")
     provider: Any = "CPUExecutionProvider"
     if device.type == "cuda":
         if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
