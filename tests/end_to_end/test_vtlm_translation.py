@@ -10,10 +10,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from commands import run_command
 
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
+from visual_grounding.retrieval.image_ids import ImageIds
+from visual_grounding.retrieval.index import build_index
+from visual_grounding.retrieval.joint_embedding import save_joint_embedding
+from visual_grounding.retrieval.retriever import Retriever
 from visual_grounding.storage.checkpoints import load_checkpoint
+from visual_grounding.text.words import Vocabulary, WordTokenizer
 
 SIZES = [
     flag
@@ -98,6 +105,36 @@ def test_translation_learns_from_regions_what_text_does_not_say(tiny_pairs, pret
             right[f"{kind} {order}"] = sum(hits)
     assert right["mmt congruent"] >= 11
     assert max(right["mmt shuffled"], right["mmt blank"], right["nmt congruent"]) < right["mmt congruent"], right
+
+
+@pytest.mark.slow
+def test_typed_sentences_get_the_images_that_a_retriever_finds(tiny_pairs, translator, user_dir, tmp_path):
+    torch.manual_seed(2)
+    store = FeatureStore(tiny_pairs / "store")
+    words = [f"word{number}" for number in range(8)]
+    config = JointEmbeddingConfig(
+        "bag", "weldon", store.feature_size, joint_size=8, vocabulary_size=4 + len(words), text_embed_size=5
+    )
+    retriever, index = tmp_path / "retriever", tmp_path / "index"
+    save_joint_embedding(retriever, JointEmbedding(config), WordTokenizer(Vocabulary(words)), "random")
+    build_index(Retriever.load(retriever), store, index)
+    (tmp_path / "typed").write_text("word7 word1\n\nword3\n")
+    done = run_command(
+        "visual-grounding", "retrieve", "--method", "dense", "--retriever", retriever, "--index", index, "-n", 1,
+        "--text", tmp_path / "typed", "--out", tmp_path / "ids",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    done = run_command(
+        "fairseq-interactive", tiny_pairs / "bin", "--user-dir", user_dir, "--task", "grounded_translation", "--path",
+        translator, "--cpu", "-s", "en", "-t", "de", "--image-features", tiny_pairs / "store", "--retriever", retriever,
+        "--image-index", index, "--input", tmp_path / "typed",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    keys = list(store.keys())
+    rows = ImageIds(tmp_path / "ids").ids[:, 0]
+    shown = re.findall(r"^I-(\d)\t?([^\s:]*)", done.stdout, re.MULTILINE)
+    assert shown == [(str(line), "" if row < 0 else keys[row]) for line, row in enumerate(rows)]
+    assert (rows >= 0).tolist() == [True, False, True] and len(re.findall(r"^H-\d", done.stdout, re.MULTILINE)) == 3
 
 
 @pytest.mark.slow

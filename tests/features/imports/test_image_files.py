@@ -105,7 +105,10 @@ def test_pickle_that_would_run_something_is_refused(tmp_path: Path) -> None:
     [
         ([1, 2], r"should hold arrays by name, such as detection_features, but holds a list\. Is it a feature file\?"),
         ({3: np.ones(2)}, r"should hold arrays by name, .* but holds a dict"),
-        ({"a": np.ones((1, 2)), "b": np.ones(2)}, r"holds a, b, but none was chosen\. Choose one by its name"),
+        (
+            {"a": np.ones((1, 2)), "b": np.ones(2)},
+            r"a, b, but nothing that is known as features \(detection_features, f.*\)\. Choose the",
+        ),
         (
             {**vtlm(0), "detection_boxes": np.ones((4, 3))},
             r"boxes of shape \(4, 4\), .* detection_boxes has \(4, 3\)",

@@ -10,7 +10,7 @@ from ...errors import InputError
 from ..array_files import UnreadableArray, check_float
 from ..blocks import SIZES, Block, check_kind, empty_column, hint_of_four_axes, regions_first
 from ..columns import COLUMNS
-from .field_names import COUNT, FEATURES, Wanted, find_fields
+from .field_names import COUNT, FEATURES, KNOWN, Wanted, find_fields
 
 
 class Record(NamedTuple):
@@ -206,7 +206,10 @@ def the_only(names: Sequence[str], name: str | None, place: object, choice: str 
     if name is None and len(names) == 1:
         return names[0]
     if name is None or name not in names:
-        asked = "none was chosen" if name is None else f"not {name}"
         held = ", ".join(map(str, names[:8])) or "nothing"
-        raise InputError(f"{place} holds {held}, but {asked}. Choose one by its name.", choice)
+        asked, which = f"not {name}", "Choose one by its name."
+        if name is None:
+            asked = f"nothing that is known as features ({', '.join(KNOWN[FEATURES])})"
+            which = "Choose the array that holds them by its name; is it a feature file?"
+        raise InputError(f"{place} holds {held}, but {asked}. {which}", choice)
     return name
