@@ -95,6 +95,16 @@ def test_numbers_of_another_column_are_taken(files, capsys):
     assert json.loads((files / "out/meta.json").read_text())["answers"] == "values"
 
 
+def test_many_numbers_as_classes_are_warned_of(files, capsys):
+    rows = "".join(f"{n}\tA dog {n}.\tIt sits.\tNEUTRAL\t{n / 8:.3f}\n" for n in range(24))
+    (files / "train.tsv").write_text(SICK + rows)
+    words = ["glue", "--train", files / "train.tsv", "--tokenizer", minilm(), "--out", files / "many"]
+    words += ["--columns", "sentence_A", "sentence_B", "relatedness_score"]
+    status, _, warned = run(capsys, *words)
+    assert status == 0 and "each is a class of its own, 3.0 another than 3.00: give --values" in warned
+    assert run(capsys, *words[:-5], files / "values", *words[-4:], "--values")[::2] == (0, "")
+
+
 def test_one_file_is_shared_out(files, capsys):
     rows = "".join(f"{n}\tdog {n // 2}\tIt sits.\t{'NEUTRAL' if n % 3 else 'ENTAILMENT'}\t1\n" for n in range(40))
     (files / "all.tsv").write_text(SICK + rows)

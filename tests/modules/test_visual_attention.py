@@ -87,6 +87,23 @@ def test_weights_are_those_that_the_fused_kernels_use(heads):
     torch.testing.assert_close(weights[[0, 2]].sum(dim=3), torch.ones(2, heads, 5))
 
 
+def test_visual_attention_agrees_with_naive_equation_3():
+    """H'' = LayerNorm(W (H + H') + b), any W, b and LayerNorm."""
+    torch.manual_seed(5)
+    layer = VisualAttention(8, 2).eval()
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter)
+    _, text, images, mask = some_attention(2)
+    with torch.no_grad():
+        seen = naive_attention(layer.attention, text, images, mask)  # (T, B, D), 0 without image
+        W, b, norm = layer.output.weight, layer.output.bias, layer.norm
+        for t in range(5):
+            for sentence in range(3):
+                h = W @ (text[t, sentence] + seen[t, sentence]) + b
+                h = (h - h.mean()) / (h.var(unbiased=False) + norm.eps).sqrt() * norm.weight + norm.bias
+                torch.testing.assert_close(layer(text, images, mask)[t, sentence], h, atol=1e-4, rtol=1e-4)
+
+
 def test_visual_attention_without_image_is_the_text_path_alone():
     layer = VisualAttention(8, 2).eval()
     text = torch.randn(4, 2, 8)

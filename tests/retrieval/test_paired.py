@@ -28,7 +28,7 @@ def test_retrieve_paired_gives_each_sentence_the_row_of_its_key(store, tmp_path)
     table = ImageIds(tmp_path / "ids")
     assert table.ids.tolist() == [[7], [-1], [0], [-1], [7]]
     assert table.scores.tolist() == [[1], [0], [1], [0], [1]]
-    assert counts == table.counts == {"empty": 1, "unknown": 1, "absent": 0}
+    assert counts == table.counts == {"empty": 1, "unknown": 1}
     table.check_against(FeatureStore(store))
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from visual_grounding.errors import InputError
 from visual_grounding.text.labelled_tables import TableChoices, read_table
+from visual_grounding.text.labelled_text import LabelledText
 
 
 def table(folder, text, name="rows.tsv"):
@@ -67,6 +68,21 @@ def test_columns_that_are_read_are_said(tmp_path):
     path = table(tmp_path, "question\tpassage\tlabel\na\tb\t1\n")
     found, _ = read_table(path, "glue", TableChoices())
     assert found.columns == "question -> label; not read: passage"
+
+
+def test_columns_of_several_files_are_all_said(tmp_path):
+    found = LabelledText()
+    for header in ("question\tlabel", "sentence\tlabel", "question\tlabel"):
+        found.add(read_table(table(tmp_path, f"{header}\na\t1\n"), "glue", TableChoices())[0])
+    assert found.columns == "question -> label\nsentence -> label" and len(found.examples) == 3
+
+
+def test_rows_that_nobody_asked_for_are_told_by_what_they_have(tmp_path):
+    path = table(tmp_path, "CONTEXT,HYPOTHESIS,LABEL,SUBSET\na,b,4,SNLI\n", "j.csv")
+    with pytest.raises(
+        InputError, match=r"should have rows with SUBSET=snli, but none of its 1 has: one has SUBSET=SNLI"
+    ):
+        read(path, "joci", only={"SUBSET": "snli"})
 
 
 def test_compressed_tables_are_what_their_names_say(tmp_path):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..text.labelled_text import Example, LabelledText
 
 SPLITS = ("train", "valid", "test")
+_FEW = 20  # classes with numbers as names: more look like measurements
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +101,7 @@ def run(args: argparse.Namespace) -> None:
     _check_alike(splits, asked, answers)
     examples = {split: found.examples for split, found in splits.items()}
     _check_answers(examples, asked)
-    for columns in dict.fromkeys(found.columns for found in splits.values() if found.columns):
+    for columns in dict.fromkeys(way for found in splits.values() for way in found.columns.splitlines()):
         print(f"columns: {columns}")
     for split, found in splits.items():
         for remark in found.said("sentences" if args.kind in ("vua", "conll") else "rows"):
@@ -275,7 +276,7 @@ def _say(examples: dict[str, list["Example"]], asked: "Asked", kept: dict[str, A
     import sys
 
     from ..shares import warn_of
-    from ..text.labelled_text import TAGS
+    from ..text.labelled_text import CLASSES, TAGS
 
     learned = {(each.texts, each.words if asked.word else ()) for each in examples.get("train", ())}
     for split, found in examples.items():
@@ -289,5 +290,19 @@ def _say(examples: dict[str, list["Example"]], asked: "Asked", kept: dict[str, A
             print(f"warning: {said}", file=sys.stderr)
     if asked.labels:
         print(f"answers: {', '.join(asked.labels)}")
+    if asked.answers == CLASSES and len(asked.labels) > _FEW and all(map(_is_number, asked.labels)):
+        print(
+            f"warning: the {len(asked.labels)} answers are all numbers, such as {asked.labels[0]}, and each is a class "
+            "of its own, 3.0 another than 3.00: give --values where a number is to be told.",
+            file=sys.stderr,
+        )
     if kept:
         print(f"{', '.join(sorted(kept))}: as before")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -172,7 +172,7 @@ class GroundedBatches(ChangingBatches):
         return bool(self.masking.generator(place, self.epoch, SIDES).random() < 0.5)
 
     def _hidden(self, places: Sequence[int], present: Tensor) -> Tensor:
-        """Hidden regions; of an image that is there, one at least.
+        """Hidden regions; of a line that has any, one at least.
 
         # Assumption: where none is drawn, one is hidden all the same: of one region an image, the paper's default, too
         # few would be learned from.

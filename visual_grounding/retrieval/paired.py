@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import InputError
 from ..features.store import FeatureStore
 from ..shares import warn_of
-from .finder import Finder, Flags, Found
+from .finder import Conclusion, Finder, Flags, Found
 from .image_ids import NO_IMAGE
 
 
@@ -26,7 +26,7 @@ class PairedFinder(Finder):
     reads = "image_keys"
     excludes = False
     shard_size = None
-    counts = ("unknown", "absent")
+    counts = ("unknown",)
     images_per_sentence = 1
     collection: FeatureStore
 
@@ -117,8 +117,18 @@ class PairedFinder(Finder):
         rows = self.collection.rows_of(key for key in lines if key)
         ids = np.array([rows.get(key, NO_IMAGE) for key in lines], dtype=np.int32).reshape(-1, 1)  # (L, 1)
         there = ids != NO_IMAGE  # (L, 1)
-        unknown, absent = int((~there[~empty]).sum()), int(self.collection.absent(ids[there]).sum())
-        return Found(ids, there.astype(np.float32), {"unknown": unknown, "absent": absent})
+        return Found(ids, there.astype(np.float32), {"unknown": int((~there[~empty]).sum())})
+
+    def conclude(
+        self, counts: dict[str, int], lines: list[str], ids: np.ndarray, excluded: np.ndarray | None
+    ) -> Conclusion:
+        """Count images of which the store has nothing, where there are any.
+
+        Shapes:
+            ids: (L, 1);  excluded: None
+        """
+        absent = int(self.collection.absent(np.asarray(ids)[np.asarray(ids) != NO_IMAGE]).sum())
+        return Conclusion({**counts, **({"absent": absent} if absent else {})}, {})
 
     def warnings(self, counts: Mapping[str, int], lines: int) -> Iterator[str]:
         """Sentences without an image, or with one that says nothing, and why."""
@@ -126,4 +136,4 @@ class PairedFinder(Finder):
         said = f"have no image; {counts['unknown']} of them have a key that the store doesn't have{self._such_as}."
         yield from warn_of(without, lines, said)
         said = f"have an image of which {self.collection.folder} has nothing: it counts as none."
-        yield from warn_of(counts.get("absent", 0), lines, said)  # earlier tables don't say
+        yield from warn_of(counts.get("absent", 0), lines, said)

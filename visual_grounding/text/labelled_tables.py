@@ -118,12 +118,14 @@ def read_table(path: Path, task: str, choices: TableChoices) -> tuple[LabelledTe
     # What stands for "no answer" in a task's own column is a number, or a name, in another.
     without = ("",) if values or choices.columns else of.without
     only = {name: _place(path, header, (name,)) for name in choices.only}
+    others: dict[str, str] = {}  # what a row has that wasn't asked for
     for row, number in rows:
         found.rows += 1
         if len(row) != len(header):
             found.remarks[f"of {path} are left out, as they have not as many columns as the first."] += 1
             continue
         if any(row[place] != choices.only[name] for name, place in only.items()):
+            others.update({name: row[place] for name, place in only.items() if name not in others})
             found.remarks[f"of {path} are left out, as they weren't asked for."] += 1
             continue
         *texts, answer = (one_line(row[header.index(name)]) for name in columns)
@@ -139,6 +141,11 @@ def read_table(path: Path, task: str, choices: TableChoices) -> tuple[LabelledTe
             answer = of.names.get(answer, answer)
             answer = ".".join(answer.split(".")[: choices.level])
         found.examples.append(Example(tuple(texts), (answer,)))
+    if not found.examples and found.remarks[f"of {path} are left out, as they weren't asked for."] == found.rows > 0:
+        wanted, has = (", ".join(f"{name}={of[name]}" for name in only) for of in (choices.only, others))
+        raise InputError(
+            f"{path} should have rows with {wanted}, but none of its {found.rows} has: one has {has}.", "only"
+        )
     if not found.examples:
         raise InputError(f"{path} should have rows with sentences and an answer, but none of its {found.rows} has.")
     return found, values

@@ -37,7 +37,7 @@ class LabelledText:
         examples: in the file's order.
         rows: how many there were, those without an example included.
         remarks: what is said of the data, and of how many rows: left out, or changed.
-        columns: which columns of a table were read, for people; empty where there are none.
+        columns: which columns of a table were read, for people, a line for each way; empty where there are none.
     """
 
     examples: list[Example] = field(default_factory=list)
@@ -50,7 +50,8 @@ class LabelledText:
         self.examples += other.examples
         self.rows += other.rows
         self.remarks.update(other.remarks)
-        self.columns = other.columns
+        if other.columns and other.columns not in self.columns.split("\n"):
+            self.columns = "\n".join(filter(None, (self.columns, other.columns)))
 
     def said(self, noun: str) -> Iterator[str]:
         """A line for each remark, with its count.
