@@ -57,6 +57,17 @@ def test_it_learns_masked_words_and_vokens(voken_world):
     assert (last < first * (0.6, 0.8)).all()
 
 
+def test_masks_are_new_in_every_epoch_of_training_and_fixed_in_validation(voken_world):
+    task = voken_task(voken_world)
+
+    def masked(split: str, epoch: int) -> torch.Tensor:
+        return whole_split(task, split, epoch)["net_input"]["src_tokens"]
+
+    assert torch.equal(masked("train", 1), masked("train", 1))
+    assert not torch.equal(masked("train", 1), masked("train", 2))
+    assert torch.equal(masked("valid", 1), masked("valid", 2))
+
+
 def test_what_is_said_of_the_run_is_remembered_and_other_words_or_images_are_refused(voken_world, tmp_path):
     task = voken_task(voken_world)
     assert task.voken_count == 7

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 import os
 import sys
 from pathlib import Path
@@ -318,6 +319,14 @@ def test_check_notices_another_text_of_the_same_pieces(tmp_path, cutter, text):
     spaced = write(tmp_path / "spaced", [f" {line}" if line else line for line in LINES])
     with pytest.raises(InputError, match=r"was made of another text: its sha256 .* although its pieces are the same"):
         check_vokens(tmp_path / "out", [spaced])
+
+
+def test_check_compares_the_pieces_with_the_digest_that_training_trusts(tmp_path, cutter, text):
+    meta = vokenize(Remainders(), cutter, [text], tmp_path / "out").folder / "meta.json"
+    held = json.loads(meta.read_text())
+    meta.write_text(json.dumps({**held, "tokens_sha256": "0" * 64}))
+    with pytest.raises(InputError, match=r"tokens\.txt was changed: its sha256 isn't the one in its meta\.json"):
+        check_vokens(tmp_path / "out", [text])
 
 
 @pytest.mark.parametrize(
