@@ -21,16 +21,20 @@ class InputError(ValueError):
         self.choices = choices
 
 
+_LETTERS = 1600  # of a whole message, beside the end that says what to do
+
+
 def printable(message: str, letters: int = 400) -> str:
     """A message that a terminal can show: what a file brought into it is escaped, and shortened where it has no end.
 
     >>> printable("should be a name, but is 'a\\x1b[2Jb'"), len(printable("x" * 10**6)) < 450
     ("should be a name, but is 'a\\\\x1b[2Jb'", True)
     """
-    shown = "".join(
-        ascii(letter)[1:-1] if category(letter) in _UNSEEN and letter not in "\n\t" else letter for letter in message
-    )
-    return re.sub(rf"\S{{{letters},}}", lambda word: f"{word[0][: letters // 2]}…{word[0][-letters // 4 :]}", shown)
+    if len(message) > 100 * letters:  # a file of a megabyte, say: nobody reads what is between
+        message = f"{message[: 50 * letters]}…{message[-50 * letters :]}"
+    shown = "".join(ascii(letter)[1:-1] if category(letter) in _UNSEEN else letter for letter in message)
+    shown = re.sub(rf"\S{{{letters},}}", lambda word: f"{word[0][: letters // 2]}…{word[0][-letters // 4 :]}", shown)
+    return shown if len(shown) <= _LETTERS + letters else f"{shown[:_LETTERS]}…{shown[-letters:]}"
 
 
 def first_line(error: BaseException) -> str:

@@ -66,7 +66,7 @@ def test_flat_agrees_with_exact_search_ties_and_absent_images_included(tmp_path_
     build_faiss(choice, embeddings, folder, folder)
     queries = torch.from_numpy(rng.normal(size=(5, 4)).round(int(rng.integers(0, 7))).astype(np.float32))
     exclude = torch.from_numpy(rng.integers(-1, images, 5))
-    scores, rows = FaissSearcher(folder, choice, images).candidates(queries, k + MARGIN + 1)
+    scores, rows = FaissSearcher(folder, choice, images, queries.shape[1]).candidates(queries, k + MARGIN + 1)
     assert np.isin(rows, [*np.flatnonzero(embeddings.any(axis=1)), -1]).all()
     found = rerank_exactly(queries, embeddings, scores, rows, k, exclude)
     expected = exact_search(queries, embeddings, k, exclude=exclude)

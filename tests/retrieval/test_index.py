@@ -71,7 +71,7 @@ def test_row_that_is_no_number_in_faisss_own_file_is_never_found(retriever, stor
     (index.folder / "index.faiss").unlink()
     build_faiss(index.faiss, index.embeddings, index.folder, tmp_path)
     queries = retriever.encode_text(["w1 w2", "w3", "w4 w5 w6"])
-    scores, rows = FaissSearcher(index.folder, index.faiss, 20).candidates(queries, 8)
+    scores, rows = FaissSearcher(index.folder, index.faiss, 20, 8).candidates(queries, 8)
     assert 13 not in rows and scores.isfinite().all()
     assert 13 not in index.search(queries, 3)[1]
 

@@ -27,7 +27,7 @@ from ..text.pieces import join_pieces
 from ..text.resemblance import letters
 
 CHANCE = 0.5
-_LINE = re.compile(r"([STHP])-(\d+)(?:\t(.*))?")
+_LINE = re.compile(r"([STHP])-(\d{1,18})(?:\t(.*))?")
 _UNKNOWN = (
     "<<unk>>"  # as fairseq-generate writes unknown words into targets; into hypotheses without the outer brackets
 )
@@ -115,12 +115,13 @@ def read_scored_targets(path: str | Path) -> ScoredTargets:
         )
     order = range(max(numbers) + 1)
     for kind, lines in found.items():
-        missing = [number for number in order if number not in lines]
-        if missing:
+        if len(lines) < len(order):  # the highest number may be any: it isn't counted up to
+            first = next(number for number in order if number not in lines)
             raise InputError(
                 f"{path} should hold the lines S-, T-, H- and P- of every example from 0 to {order[-1]}, its highest, "
-                f"but {len(missing)} {kind}- lines are missing, the first is {kind}-{missing[0]}. fairseq-generate "
-                "drops examples with --skip-invalid-size-inputs-valid-test and loses some when interrupted. Run it "
+                f"but {len(order) - len(lines)} {kind}- lines are missing, the first is {kind}-{first}. "
+                "fairseq-generate drops examples with --skip-invalid-size-inputs-valid-test and loses some when "
+                "interrupted. Run it "
                 "again to its end, without --quiet, with --required-batch-size-multiple 1."
             )
     scores, texts = zip(*(_score_and_text(path, number, found["H"][number]) for number in order))

@@ -16,10 +16,10 @@ from ..storage.lines import read_lines
 from ..text.pieces import join_pieces
 from ..text.resemblance import letters
 
-_HYPOTHESIS = re.compile(r"([HD])-(\d+)\t(?:-?(?:inf|nan|[\d.]+(?:e[+-]?\d+)?))(?:\t(.*))?", re.IGNORECASE)
+_HYPOTHESIS = re.compile(r"([HD])-(\d{1,18})\t(?:-?(?:inf|nan|[\d.]+(?:e[+-]?\d+)?))(?:\t(.*))?", re.IGNORECASE)
 _SUBWORD_MARK = re.compile(r"@@(?= |$)|(?:^| )(?:\u2581|##(?=\w))")
-_SOURCE = re.compile(r"S-(\d+)\t(.*)")
-_TARGET = re.compile(r"T-(\d+)\t(.*)")
+_SOURCE = re.compile(r"S-(\d{1,18})\t(.*)")
+_TARGET = re.compile(r"T-(\d{1,18})\t(.*)")
 _UNKNOWN = "<unk>"  # also in <<unk>>, as fairseq-generate writes it into targets
 _ENOUGH = 10  # comparable sentences to tell another set by, where there are so many
 

@@ -14,9 +14,7 @@ their seed and the number of sentences alone, so those of other runs on the same
 varies with the sentences can be told from what varies with the seed (`seeds.py`), for any metric, from numbers alone.
 """
 
-import json
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +23,7 @@ import numpy as np
 from ..errors import InputError, in_short
 from ..storage.artefact import json_text
 from ..storage.file_set import write_file_set
+from ..storage.outside import open_file, read_json
 
 SCORES, RESAMPLED = "scores.json", "resampled.npz"
 _AGAIN = "Make it again: visual-grounding evaluate … --out {}"
@@ -77,7 +76,7 @@ def read_score_files(folder: Path) -> ScoreFiles:
     path = folder / SCORES
     again = _AGAIN.format(folder)
     try:
-        scores = json.loads(path.read_text(encoding="utf-8"))
+        scores = read_json(path)
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror or error}. {again}") from error
     except ValueError as error:
@@ -89,17 +88,66 @@ def read_score_files(folder: Path) -> ScoreFiles:
             f"{path} should have {', '.join(wanted)}, as `evaluate` writes them, but {', '.join(missing)} is missing: "
             f"it is of an earlier version or another program. {again}"
         )
+    wrong = next(_wrong_in(scores), None)
+    if wrong is not None:
+        raise InputError(f"{path} should be as `evaluate` writes it, but {wrong}. {again}")
     resampled: dict[str, np.ndarray] = {}
     if scores["resampling"]:
         try:
-            with open(folder / RESAMPLED, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            with open_file(folder / RESAMPLED) as file, np.load(file, allow_pickle=False) as arrays:
                 resampled = {name: arrays[name] for name in arrays.files}
         except OSError as error:
             raise InputError(f"{folder / RESAMPLED} can't be read: {error.strerror or error}. {again}") from error
-        except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        except Exception as error:  # numpy, zipfile and zlib fail in many ways on a broken file
             raise InputError(f"{folder / RESAMPLED} should be arrays, but isn't: {in_short(error)}. {again}") from error
     _check_shapes(folder, scores, resampled)
     return ScoreFiles(folder, scores, resampled)
+
+
+def _wrong_in(scores: dict[str, Any]) -> Iterator[str]:
+    """What is of another form than the module's table says."""
+
+    def is_table(value: Any) -> bool:
+        return isinstance(value, dict)
+
+    def is_count(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+    def is_number(value: Any) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and not abs(value) > 1e300  # NaN is one
+
+    if not is_count(scores["sentences"]):
+        yield f"has {scores['sentences']!r:.80} as sentences"
+    for name in ("test_set", "metrics", "systems", "conventions", "meta"):
+        if not is_table(scores.get(name, {})):
+            yield f"has {scores[name]!r:.80} as {name}"
+    if not isinstance(scores["test_set"].get("sha256"), str):
+        yield "has no sha256 of the test set"
+    digests = scores.get("meta", {}).get("sha256", {})
+    if not is_table(digests) or not all(isinstance(digest, str) for digest in digests.values()):
+        yield "has no sha256 by file"
+    for name, metric in scores["metrics"].items():
+        if not is_table(metric) or not isinstance(metric.get("label"), str) or "percent" not in metric:
+            yield f"describes the metric {name!r:.80} in another way"
+        elif metric.get("better") not in ("higher", "lower"):
+            yield f"says {metric.get('better')!r:.80} of what is better in {name!r:.80}"
+    if not is_table(scores["systems"].get("hypothesis")):
+        yield "has no hypothesis among its systems"
+    for name, system in scores["systems"].items():
+        if system is None:
+            continue
+        files = system.get("files") if is_table(system) else None
+        if not isinstance(files, list) or not files or not all(isinstance(file, str) for file in files):
+            yield f"has no list of files of {name!r:.80}"
+            continue
+        for metric in scores["metrics"]:
+            found = system.get(metric)
+            values = found.get("values") if is_table(found) else None
+            if found is not None and not (isinstance(values, list) and all(map(is_number, values))):
+                yield f"has no list of numbers as the values of {metric!r:.80}"
+    draws = scores["resampling"]
+    if draws is not None and not (is_table(draws) and is_count(draws.get("samples"))):
+        yield f"has {draws!r:.80} as resampling"
 
 
 def _check_shapes(folder: Path, scores: dict[str, Any], resampled: Mapping[str, np.ndarray]) -> None:
@@ -109,7 +157,13 @@ def _check_shapes(folder: Path, scores: dict[str, Any], resampled: Mapping[str, 
             if described.get(metric) is None:
                 continue
             seeds, values = len(described["files"]), len(described[metric]["values"])
-            rows = resampled[f"{system}.{metric}"].shape if f"{system}.{metric}" in resampled else None
+            drawn = resampled.get(f"{system}.{metric}")
+            rows = None if drawn is None else drawn.shape
+            if drawn is not None and drawn.dtype.kind not in "iuf":
+                raise InputError(
+                    f"{folder / RESAMPLED} should hold numbers, but {system}.{metric} is of type {drawn.dtype}. "
+                    f"{_AGAIN.format(folder)}"
+                )
             if values != seeds or (resampled and rows and rows != (seeds, scores["resampling"]["samples"])):
                 raise InputError(
                     f"{folder} should have a value of {metric} and a row of draws for each of the {seeds} files of "

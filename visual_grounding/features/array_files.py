@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, in_short
+from ..storage.outside import check_file, load_array, open_file
 
 TORCH_SUFFIXES = (".pt", ".pth")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -31,7 +32,7 @@ def map_array(path: Path, name: str | None) -> Any:
     try:
         if path.suffix in TORCH_SUFFIXES:
             return _pick_tensor(_load_torch(path), path, name)
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = load_array(path, mapped=True)
         if not isinstance(array, np.ndarray):
             raise UnreadableArray("it is an archive of several arrays; name it .npz")
         return array
@@ -61,11 +62,11 @@ def read_arrays(path: Path, names: Sequence[tuple[str, str | None]]) -> list[np.
             if len(names) > 1:
                 others = ", ".join(str(name) for _, name in names[1:])
                 raise InputError(f"{path} holds one array, but {others} should be there, too: save them as one .npz.")
-            array = np.load(path, allow_pickle=False)
+            array = load_array(path)
             if not isinstance(array, np.ndarray):
                 raise UnreadableArray("an archive of several arrays; name it .npz")
             return [array]
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:  # a broken one numpy leaves open
+        with open_file(path) as file, np.load(file, allow_pickle=False) as arrays:  # a broken one numpy leaves open
             return [arrays[_pick_name(arrays.files, path, name, choice)] for choice, name in names]
     except (UnreadableArray, InputError):
         raise
@@ -95,7 +96,7 @@ def array_names(path: Path) -> list[str]:
         if path.suffix in TORCH_SUFFIXES:
             content = _load_torch(path)
             return [str(name) for name in content] if isinstance(content, dict) else ["array"]
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+        with open_file(path) as file, np.load(file, allow_pickle=False) as arrays:
             return list(arrays.files)
     except (UnreadableArray, InputError):
         raise
@@ -133,7 +134,7 @@ def sample_digest(path: Path) -> str:
     """Digest of a file's size and of pieces spread evenly over it: other features are noticed in no time."""
     size = path.stat().st_size
     digest = hashlib.sha256(str(size).encode())
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         for number in range(_SAMPLES):
             file.seek(number * max(size - _SAMPLE_BYTES, 0) // (_SAMPLES - 1))
             digest.update(file.read(_SAMPLE_BYTES))
@@ -150,6 +151,7 @@ def _load_torch(path: Path) -> Any:
     import torch
 
     try:
+        check_file(path)
         return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
         wanted = re.search(r"GLOBAL (\S+)", str(error))
@@ -171,6 +173,9 @@ def _pick_tensor(content: Any, path: Path, name: str | None, choice: str = "arra
     if not isinstance(content, torch.Tensor) or content.layout != torch.strided:
         kind = type(content).__name__
         raise InputError(f"{path} should hold one dense tensor, or tensors by name, but holds a {kind}.")
+    from ..storage.weights import check_tensors
+
+    check_tensors({"tensor": content}, path)
     return content
 
 

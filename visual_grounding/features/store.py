@@ -76,12 +76,16 @@ class FeatureStore:
                     f"{self.folder / stray[0]} is there, but {META} names no {name}: it isn't part of this store. "
                     "Take it away, or import the features again with it."
                 )
-        names = {NAMES[name]: read_lines(self.folder / f"{NAMES[name]}.txt") for name in present if name in NAMES}
+        names = {
+            NAMES[name]: read_lines(self.folder / f"{NAMES[name]}.txt", pipes=False)
+            for name in present
+            if name in NAMES
+        }
         columns = Columns(tuple(present), **names)
-        for listed, digest in columns.digests().items():
-            if meta.get(listed) != digest:
+        for name, digest in columns.digests().items():
+            if meta.get(name) != digest:
                 raise InputError(
-                    f"{self.folder / listed.removesuffix('_sha256')}.txt was changed after the store was made: its "
+                    f"{self.folder / name.removesuffix('_sha256')}.txt was changed after the store was made: its "
                     f"sha256 isn't that in {META}. {AGAIN}"
                 )
         return columns
@@ -134,8 +138,10 @@ class FeatureStore:
         features = self._rows("features", self.features, ids)
         features[ids < 0] = 0
         # The sum is finite only where every number is; float32, because float16 would overflow.
-        if not np.isfinite(features.sum(dtype=np.float32)):
-            bad = ids[~np.isfinite(features.astype(np.float32).sum(axis=(-2, -1)))]
+        with np.errstate(invalid="ignore"):  # of infinity less infinity
+            total = features.sum(dtype=np.float32)
+        if not np.isfinite(total):
+            bad = ids[~np.isfinite(features).all(axis=(-2, -1))]
             if bad.size:
                 row = int(bad.flat[0])
                 raise InputError(

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from ..errors import InputError, in_short
+from ..storage.outside import open_file
 from .keys import is_sound_key
 from .parquet_rows import ParquetRows, open_parquet
 
@@ -116,7 +117,7 @@ def _read_footer(file: pq.ParquetFile, path: Path) -> tuple[pa.Schema, list[int]
 
 def _footer_bytes(path: Path) -> bytes:
     """What a file says about itself: its columns, and the place and size of each piece of them."""
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(size - _TAIL)
         length = int.from_bytes(file.read(4), "little")

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from ..errors import InputError, in_short
+from ..storage.outside import check_file
 from .decoding import UnreadableImage
 
 BLOCK_ROWS = 16
@@ -30,6 +31,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         InputError: it is gone or can't be read, broken or encrypted.
     """
     try:
+        check_file(path)
         # Without a buffer, or with a pre-buffer, pyarrow would read a whole row group.
         return pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True)
     except FileNotFoundError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import InputError
+from ..storage.outside import open_file
 from .decoding import UnreadableImage
 from .keys import MAX_BYTES, digest_of, is_image_name
 
@@ -105,7 +106,7 @@ def _image_members(path: Path, number: int) -> Iterator[Member]:
         InputError: it is no tar, or compressed, cut off or broken.
     """
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             if file.read(6).startswith(_COMPRESSED):
                 raise InputError(
                     f"{path} should be an uncompressed tar, since images are read from its middle, but is compressed. "
@@ -125,7 +126,7 @@ def _image_members(path: Path, number: int) -> Iterator[Member]:
                     yield Member(member.name, number, member.offset_data, member.size)
                 tar.members = []  # type: ignore[attr-defined]  # else tarfile keeps an object for every member, seen or not
             end = tar.offset  # type: ignore[attr-defined]
-        with open(path, "rb") as file:  # tarfile takes a broken header for the end
+        with open_file(path) as file:  # tarfile takes a broken header for the end
             file.seek(end)
             if any(file.read(tarfile.BLOCKSIZE)):
                 raise tarfile.ReadError(f"the header at byte {end} is broken")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import InputError
+from ..storage.outside import check_file
 from .decoding import UnreadableImage
 from .keys import MAX_BYTES, digest_of, is_image_name
 
@@ -33,6 +34,7 @@ class ZippedImages:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
+            check_file(path)
             with zipfile.ZipFile(path) as file:
                 members = [
                     member for member in file.infolist() if not member.is_dir() and is_image_name(member.filename)

@@ -158,7 +158,7 @@ def read_pretrained(path: str | Path, arch_models: Collection[str]) -> Pretraine
         said = f"is of --arch {arch}" if arch else "doesn't say what it is of"
         raise InputError(f"the pre-trained checkpoint should be of {_either(arch_models)}, but {path} {said}.")
     choices: Any = (state.get("cfg") or {}).get("model") or state.get("args")
-    args = choices if isinstance(choices, Namespace) else Namespace(**choices)
+    args = choices if isinstance(choices, Namespace) else Namespace(**{str(name): choices[name] for name in choices})
     task_state = state.get("task_state")
     return Pretrained(path, str(arch), args, state["model"], task_state if isinstance(task_state, Mapping) else {})
 

@@ -12,12 +12,14 @@ from ..modules.sentence_encoders import build_pretrained_encoder
 from ..modules.token_image_matcher import TokenImageMatcher, matcher_config_of_state
 from ..storage.artefact import sha256_of_file
 from ..storage.checkpoints import architecture, dictionaries, load_checkpoint, trained_on
+from ..storage.outside import reading
 from ..storage.signature import signature
 from ..storage.weights import load_strictly
 from ..text.pretrained_tokenizer import PretrainedTokenizer
 from ..text.words import DICTIONARY, Vocabulary, WordTokenizer, check_same_words, digest_of_symbols
 from .joint_embedding import save_joint_embedding, split_image_network
 from .token_matcher import save_token_matcher
+from .trained_towers import check_architecture
 
 _AGAIN = "Train it again."
 
@@ -70,12 +72,14 @@ def export_checkpoint(checkpoint: Path, folder: Path, data: Path | None = None) 
 
 
 def _export_joint_embedding(trained: _Trained, folder: Path, data: Path | None) -> Exported:
-    weights, image_network = split_image_network(trained.state["model"])
-    towers = _of_part("embedding.", weights)
-    config = config_of_state(towers, trained.choices)
-    learned = dictionaries(trained.state).get("text")
-    embedding, tokenizer = _build(config, trained.choices["text_encoder"], trained.checkpoint, data, learned)
-    trained.load(embedding, towers)
+    with reading(trained.checkpoint, f"a checkpoint of {trained.arch}", _AGAIN):
+        weights, image_network = split_image_network(trained.state["model"])
+        towers = _of_part("embedding.", weights)
+        config = config_of_state(towers, trained.choices)
+        check_architecture(config, layers=("sru_layers",))
+        learned = dictionaries(trained.state).get("text")
+        embedding, tokenizer = _build(config, trained.choices["text_encoder"], trained.checkpoint, data, learned)
+        trained.load(embedding, towers)
     made = trained.sign(text=config.text_encoder)
     features = None if image_network is not None else trained_on(trained.state, trained.checkpoint)
     save_joint_embedding(folder, embedding, tokenizer, made, image_network, features)
@@ -85,11 +89,13 @@ def _export_joint_embedding(trained: _Trained, folder: Path, data: Path | None) 
 
 
 def _export_token_matcher(trained: _Trained, folder: Path, data: Path | None) -> Exported:
-    weights = _of_part("matcher.", trained.state["model"])
-    config = matcher_config_of_state(weights, trained.choices)
-    name = trained.choices["text_encoder"]
-    matcher = TokenImageMatcher(config, build_pretrained_encoder(name))
-    trained.load(matcher, weights)
+    with reading(trained.checkpoint, f"a checkpoint of {trained.arch}", _AGAIN):
+        weights = _of_part("matcher.", trained.state["model"])
+        config = matcher_config_of_state(weights, trained.choices)
+        check_architecture(config, layers=("layers",))
+        name = trained.choices["text_encoder"]
+        matcher = TokenImageMatcher(config, build_pretrained_encoder(name))
+        trained.load(matcher, weights)
     level = "sentence" if config.sentence_level else "token"
     made = trained.sign(text="pretrained", matches=level, layers=config.layers)
     features = trained_on(trained.state, trained.checkpoint)

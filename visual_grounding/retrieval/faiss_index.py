@@ -6,6 +6,7 @@ one after another. Absent images aren't in them: positions in the files count th
 """
 
 import os
+import struct
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import distributions
@@ -16,7 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, first_line
+from ..storage.artefact import open_array
+from ..storage.outside import open_file
 from .image_ids import NO_IMAGE
 
 KINDS = ("exact", "flat", "ivf", "pq")
@@ -30,6 +33,9 @@ _FEWEST_PER_LIST = 39  # and at least: faiss warns below
 _TRAINING_BYTES = 2**29
 _FILE_BYTES = 2**28  # a file is in memory while it is built
 _CHUNK = 8192
+_BEGINNING = struct.Struct("<4siq")  # kind, numbers of a vector, vectors
+_LETTERS = {"flat": b"IxFI", "ivf": b"IwFl", "pq": b"IwPQ"}
+_ON_DISK = b"ilod"
 
 
 def installed_faiss() -> list[str]:
@@ -93,6 +99,8 @@ class FaissSettings:
         """
         said = dict(said)
         settings = cls(images_per_file=said.pop("shard_size"), **said)  # the name that it has on disk
+        if not all(type(each) is int for each in (settings.lists, settings.code_bytes, settings.images_per_file)):
+            raise TypeError(f"{settings} has numbers that are none")
         if min(settings.lists, settings.code_bytes, settings.images_per_file - 1) < 0:
             raise ValueError(f"{settings} has numbers that can't be")
         return settings
@@ -281,16 +289,17 @@ class FaissSearcher:
         folder: of the index.
         settings: how it was built.
         images: I.
+        size: D.
 
     Attributes:
         process: number of the process that it belongs to. A copy by fork can't be searched, nor freed: faiss would
             wait for threads that only the other process has.
 
     Raises:
-        InputError: faiss isn't there, or one of the files is missing.
+        InputError: faiss isn't there, one of the files is missing, or the list of absent images is broken.
     """
 
-    def __init__(self, folder: Path, settings: FaissSettings, images: int) -> None:
+    def __init__(self, folder: Path, settings: FaissSettings, images: int, size: int) -> None:
         self.faiss = import_faiss(f"index {folder}, of kind {settings.kind},")
         self.folder = folder
         self.settings = settings
@@ -299,7 +308,14 @@ class FaissSearcher:
         for name in [*self.names, ABSENT]:
             if not (folder / name).is_file():
                 raise InputError(f"{folder / name} is missing. Build the index again.")
-        self.absent = np.load(folder / ABSENT, mmap_mode="r", allow_pickle=False)
+        self.size = size
+        self.images = images
+        self.absent = open_array(folder / ABSENT, (None,), "int64")
+        if len(self.absent) and (self.absent[0] < 0 or self.absent[-1] >= images or (np.diff(self.absent) <= 0).any()):
+            raise InputError(
+                f"{folder / ABSENT} should have rows of the {images} images, ascending, but hasn't. Build the index "
+                "again."
+            )
         self._open: tuple[str, str, Any] | None = None
         self._resources: Any = None
 
@@ -333,13 +349,15 @@ class FaissSearcher:
                 if self.settings.kind in APPROXIMATE:
                     index.nprobe = nprobe
                 found_scores, positions = index.search(vectors, count)
-            except RuntimeError as error:
-                reason = str(error).splitlines()[0][:200]
+            except (RuntimeError, MemoryError) as error:  # a broken file may claim any amount
+                reason = first_line(error)
                 raise InputError(
                     f"{self.folder / name} can't be searched by faiss on {device}: {reason}. Build the index again, or "
                     "search on the CPU."
                 ) from error
             start = number * self.settings.images_per_file
+            if positions.max(initial=-1) >= self._present(number):
+                raise self._broken(name, f"it finds image {positions.max()} of {self._present(number)}")
             before = start - int(np.searchsorted(self.absent, start))  # present images of the files before
             found_rows = np.where(positions < 0, NO_IMAGE, rows_of_positions(positions + before, self.absent))
             all_scores = np.concatenate([scores, np.where(positions < 0, -np.inf, found_scores)], axis=1)
@@ -356,12 +374,66 @@ class FaissSearcher:
         on_gpu = device.type == "cuda" and hasattr(self.faiss, "StandardGpuResources")
         flag = "IO_FLAG_MMAP" if self.settings.kind in APPROXIMATE else "IO_FLAG_MMAP_IFC"
         path = str(self.folder / name)
+        self._check_beginning(name)
         if on_gpu or not hasattr(self.faiss, flag):
             index = self.faiss.read_index(path)
         else:
             index = self.faiss.read_index(path, getattr(self.faiss, flag))
+        self._check_index(name, index)
         if on_gpu:
             self._resources = self.faiss.StandardGpuResources()
             index = self.faiss.index_cpu_to_gpu(self._resources, device.index or 0, index)
         self._open = (name, str(device), index)
         return index
+
+    def _present(self, number: int) -> int:
+        """How many images are in a file: those of its part of the collection that aren't absent."""
+        start = number * self.settings.images_per_file
+        stop = min(start + self.settings.images_per_file, self.images)
+        return stop - start - int(np.diff(np.searchsorted(self.absent, (start, stop)))[0])
+
+    def _check_beginning(self, name: str) -> None:
+        """Refuse a file that faiss shouldn't even open: a broken one may end the process.
+
+        Every file of faiss begins with four letters for its kind, how many numbers a vector has, and how many vectors
+        there are. Lists "on disk" lie in another file, whose name is written in this one: it could be any.
+        """
+        try:
+            with open_file(self.folder / name) as file:
+                begin = file.read(_BEGINNING.size)
+                kind, size, count = _BEGINNING.unpack(begin) if len(begin) == _BEGINNING.size else (b"", 0, 0)
+                file.seek(_place_of_lists(self.settings, self.size))
+                lists = file.read(4) if self.settings.kind in APPROXIMATE else b""
+        except OSError as error:
+            raise self._broken(name, error.strerror or str(error)) from error
+        number = self.names.index(name)
+        if kind != _LETTERS[self.settings.kind] or (size, count) != (self.size, self._present(number)):
+            raise self._broken(name, f"it begins with {kind!r}, {count} vectors of {size} numbers")
+        if lists == _ON_DISK:
+            raise self._broken(name, "its lists are on disk, in another file")
+
+    def _check_index(self, name: str, index: Any) -> None:
+        """Refuse an index that isn't what its settings say: other lists or codes."""
+        wanted = {"ntotal": self._present(self.names.index(name)), "d": self.size}
+        if self.settings.kind in APPROXIMATE:
+            wanted |= {"nlist": self.settings.lists}
+            wanted["code_size"] = self.settings.code_bytes or 4 * self.size
+        for field, value in wanted.items():
+            if getattr(index, field, None) != value:
+                raise self._broken(name, f"it has {getattr(index, field, None)} as {field}, not {value}")
+
+    def _broken(self, name: str, why: str) -> InputError:
+        return InputError(
+            f"{self.folder / name} should be the file of faiss that this index was built with, but isn't: {why}. Build "
+            "the index again."
+        )
+
+
+def _place_of_lists(settings: FaissSettings, size: int) -> int:
+    """Where in a file the letters stand that say how its lists are kept: behind their centres and the codes' values."""
+    count, vector = 8, 4 * size
+    header = _BEGINNING.size + 2 * count + 1 + 4  # two numbers unused, whether it is trained, its metric
+    centres = 2 * count + header + count + settings.lists * vector  # how many, of how many to search; an index of them
+    behind = 1 + count  # no map from images to lists
+    codes = 1 + 4 * count + count + _CODE_VALUES * vector if settings.kind == "pq" else 0
+    return header + centres + behind + codes

@@ -23,7 +23,16 @@ from ..storage.artefact import Keys, check_whole, open_array, read_meta
 from ..storage.ranks import this_rank
 from ..storage.shards import Shard, ShardedArtefact
 from ..storage.signature import signature
-from .faiss_index import APPROXIMATE, SETTINGS, FaissSearcher, FaissSettings, build_faiss, choose_settings, import_faiss
+from .faiss_index import (
+    APPROXIMATE,
+    KINDS,
+    SETTINGS,
+    FaissSearcher,
+    FaissSettings,
+    build_faiss,
+    choose_settings,
+    import_faiss,
+)
 from .nearest import NearestImage
 from .retriever import Retriever
 from .search import MARGIN, NonFiniteRow, exact_search, rerank, rerank_exactly
@@ -129,7 +138,7 @@ class Index:
             self._searcher.leave_to_parent()
             self._searcher = None
         if self._searcher is None:
-            self._searcher = FaissSearcher(self.folder, self.faiss, len(self))
+            self._searcher = FaissSearcher(self.folder, self.faiss, len(self), self.embeddings.shape[1])
         with self._sound():
             scores, candidates = self._searcher.candidates(queries, k + MARGIN + (exclude is not None), device, nprobe)
             queries = queries.to(device, torch.float32)
@@ -226,6 +235,8 @@ def _made_from(plan: Any) -> str | None:
 def _read_settings(folder: Path, meta: dict[str, Any]) -> FaissSettings:
     try:
         settings = FaissSettings.from_json(meta["faiss"])
+        if settings.kind not in KINDS or settings.lists > meta["images"] or settings.code_bytes > meta["size"]:
+            raise ValueError(f"{settings} doesn't fit {meta['images']} images of {meta['size']} numbers")
         if settings.kind != meta["kind"]:
             raise ValueError(f"{settings} doesn't fit kind {meta['kind']!r}")
     except (KeyError, TypeError, ValueError) as error:

@@ -6,7 +6,6 @@ reading says so, and where the older retriever is.
 """
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..storage.artefact import sha256_of_file, write_json
+from ..storage.outside import read_json
 from ..storage.whole_folder import REPLACED, beside_of, write_folder
 from ..text.words import DICTIONARY
 
@@ -58,7 +58,7 @@ def read_description(folder: Path) -> Description:
             f"or export again with: visual-grounding export … --out {folder}"
         )
     try:
-        said = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        said = read_json(folder / CONFIG)
         if (said["format"], said["version"]) != (RETRIEVER, VERSION):
             raise ValueError(f"it says {said['format']}, version {said['version']}")
         architecture = said["architecture"]
@@ -132,11 +132,11 @@ def _others(folder: Path, names: Iterable[str]) -> set[str]:
     found = {path.name for path in folder.iterdir()}
     others = found - set(names)
     try:
-        said = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        said = read_json(folder / CONFIG)
         if isinstance(said, dict) and said.get("format") == RETRIEVER:
             return others
         others = found  # another program's
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         pass
     if others:
         raise InputError(

@@ -4,7 +4,6 @@ Sizes that make sense, weights that all fit, and a pretrained text encoder, whos
 as `text_encoder/`.
 """
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError, in_short
 from ..modules.sentence_encoders import build_pretrained_encoder
+from ..storage.outside import read_json
 from ..storage.weights import load_strictly
 from ..text.pretrained_tokenizer import PretrainedTokenizer
 from .retriever_folder import CONFIG, TEXT_ENCODER, WEIGHTS
@@ -58,10 +58,15 @@ def load_towers(build: Callable[[], Towers], state: Mapping[str, Tensor], folder
         folder: of the retriever.
 
     Raises:
-        InputError: the weights are those of other towers.
+        InputError: no towers have such sizes, or the weights are those of others.
     """
-    with torch.device("meta"):  # claims no memory: sizes that don't belong to the weights are refused first
-        planned = build()
+    try:
+        with torch.device("meta"):  # claims no memory: sizes that don't belong to the weights are refused first
+            planned = build()
+    except (ArithmeticError, ValueError, RuntimeError) as error:  # sizes of 0, say
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{folder / CONFIG} should have the sizes of a retriever, but: {in_short(error)}.") from error
     load_strictly(planned, state, folder / WEIGHTS, "this retriever", AGAIN, assign=True)
     towers = build()
     load_strictly(towers, state, folder / WEIGHTS, "this retriever", AGAIN)
@@ -85,7 +90,7 @@ def build_with_text_encoder(folder: Path, build: Callable[[Any], Towers]) -> Tow
         InputError: none can be built.
     """
     try:
-        described = json.loads((folder / TEXT_ENCODER / CONFIG).read_text(encoding="utf-8"))
+        described = read_json(folder / TEXT_ENCODER / CONFIG)
         for name, value in described.items():  # would be built one by one until the memory is full
             if "layer" in name and type(value) is int and value > _MOST_LAYERS:
                 raise ValueError(f"{CONFIG} has {value} as {name}")

@@ -5,7 +5,9 @@ import hashlib
 import io
 import json
 import os
+from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import UnionType
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, in_short, printable
+from .outside import load_array, open_file, read_json
 
 META = "meta.json"
 PARTIAL = ".partial"  # behind the name of an output that isn't finished; `unfinished.py` says what lies there
@@ -30,7 +33,7 @@ _AGAIN = "Delete its folder, and run the command that makes it again."
 
 def sha256_of_file(path: str | Path) -> str:
     """Hex digest of a file's bytes, read in pieces."""
-    with open(path, "rb") as file:
+    with open_file(path, pipes=True) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -103,17 +106,20 @@ def read_meta(folder: str | Path, expected_format: str, **fields: type | UnionTy
         beside = f"; beside it lie {beside}" if beside else ""
         raise InputError(f"{wanted} there is no {path}{beside}. {_remedy(expected_format, folder)}")
     try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
+        meta = read_json(path)
         found, version = meta["format"], meta["version"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"{type(error).__name__}({in_short(error)})"
         raise InputError(
-            f"{path} should be the JSON description of {_named(expected_format)}, but is broken: {error!r}. {_AGAIN}"
+            f"{path} should be the JSON description of {_named(expected_format)}, but is broken: {reason}. {_AGAIN}"
         ) from error
+    if not isinstance(found, str):
+        raise InputError(f"{path} should have text as 'format', but has {found!r:.80}. {_AGAIN}")
     if found != expected_format:
         wanted = _named(expected_format)
         raise InputError(f"{folder} should hold {wanted}, but {path} says that it is {_named(found)}.")
     if version != FORMAT_VERSION:
-        raise InputError(f"{path} has format version {version!r}, but this package reads version {FORMAT_VERSION}.")
+        raise InputError(f"{path} has format version {version!r:.80}, but this package reads version {FORMAT_VERSION}.")
     check_fields(path, meta, fields)
     return meta
 
@@ -134,8 +140,8 @@ def _kinds_in(folder: Path) -> str:
 def kind_of(folder: str | Path) -> str:
     """The format of the artefact that a folder is, as far as this package knows it; empty otherwise."""
     try:
-        content = json.loads((Path(folder) / META).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        content = read_json(Path(folder) / META)
+    except (OSError, ValueError):
         return ""
     kind = content.get("format") if isinstance(content, dict) else None
     return kind if isinstance(kind, str) and kind in _NAMES else ""
@@ -177,7 +183,7 @@ def read_keys(path: Path, rows: int, sha256: str) -> Iterator[str]:
     lines = 0
     digest = hashlib.sha256()
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             for line in file:
                 lines += 1
                 digest.update(line)
@@ -206,6 +212,9 @@ class Keys:
         return self._rows
 
     def __iter__(self) -> Iterator[str]:
+        with suppress(OSError):
+            if os.path.getsize(self._path) < self._rows:  # refused before anybody claims room for so many
+                deque(read_keys(self._path, self._rows, self._sha256), maxlen=0)
         return read_keys(self._path, self._rows, self._sha256)
 
     def __getitem__(self, rows: Any) -> Any:
@@ -278,7 +287,7 @@ def open_array(path: Path, shape: tuple[int | None, ...], dtype: str) -> np.ndar
         InputError: missing, truncated, not a plain array, or of another shape or dtype.
     """
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = load_array(path, mapped=True)
     except FileNotFoundError as error:
         raise InputError(f"{path} is missing. {_AGAIN}") from error
     except Exception as error:  # numpy fails in many ways on a broken header: it may claim more than any memory holds

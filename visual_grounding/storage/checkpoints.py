@@ -18,7 +18,9 @@ import numpy as np
 import torch
 
 from ..errors import InputError
+from .outside import check_file
 from .signature import made_alike
+from .weights import check_tensors
 
 _EPOCH_CHECKPOINT = re.compile(r"checkpoint(\d+)\.pt")
 _NOT_PARAMETERS = {"version", "_float_tensor", "running_mean", "running_var"}
@@ -70,6 +72,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     """
     allow_fairseq_checkpoints()
     try:
+        check_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror or error}.") from error
@@ -83,7 +86,22 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     ):
         found = f"holds {sorted(map(str, state))[:5]}" if isinstance(state, dict) else f"is a {type(state).__name__}"
         raise InputError(f"{path} should be a fairseq checkpoint with weights under 'model', but {found}.")
+    check_tensors(model, path)
+    _check_choices(path, state)
     return state
+
+
+def _check_choices(path: str | Path, state: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint that says in another form than fairseq's how it was trained: all who ask rely on that."""
+    cfg = state.get("cfg")
+    said = {"cfg": cfg, "task_state": state.get("task_state"), "args": state.get("args")}
+    if isinstance(cfg, Mapping):
+        said["cfg.model"] = cfg.get("model")
+    for name, value in said.items():
+        if not isinstance(value, Mapping | argparse.Namespace | None):
+            raise InputError(
+                f"{path} should be a fairseq checkpoint, with names and values as {name!r}, but has {value!r:.80}."
+            )
 
 
 def _why_not_loaded(path: str | Path, error: Exception) -> str:
@@ -259,5 +277,5 @@ def weights_for_images(model: Mapping[str, torch.Tensor]) -> dict[str, torch.Ten
 def architecture(state: Mapping[str, Any]) -> str | None:
     """`--arch` of a checkpoint; None where it doesn't say."""
     choices = (state.get("cfg") or {}).get("model") or state.get("args")
-    found = choices.get("_name") if isinstance(choices, Mapping) else None
-    return found or getattr(choices, "arch", None)
+    named = choices.get("_name") if isinstance(choices, Mapping) else None
+    return next((each for each in (named, getattr(choices, "arch", None)) if isinstance(each, str) and each), None)

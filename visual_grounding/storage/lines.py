@@ -11,22 +11,27 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import InputError
+from .outside import open_file
 
 STANDARD_INPUT = Path("-")
 
 
-def iterate_lines(path: str | Path) -> Iterator[str]:
+def iterate_lines(path: str | Path, pipes: bool = True) -> Iterator[str]:
     """Lines of a UTF-8 text file, one by one, without their line ends. Only a line feed ends a line; empty lines count.
 
     A byte order mark at the start, as Windows writes it, isn't part of the first line. Names that end in .gz or .zst
     are decompressed, and `-` is standard input.
+
+    Args:
+        path: the file.
+        pipes: whether it may be a pipe, which is waited for; the files of an artefact are none.
 
     Raises:
         InputError: the file is missing, unreadable, or not UTF-8.
     """
     path = Path(path)
     try:
-        with _opened(path) as file:
+        with _opened(path, pipes) as file:
             for number, line in enumerate(file, 1):
                 if number == 1:
                     line = line.removeprefix(codecs.BOM_UTF8)
@@ -44,12 +49,12 @@ def iterate_lines(path: str | Path) -> Iterator[str]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Iterator[bytes]]:
+def _opened(path: Path, pipes: bool) -> Iterator[Iterator[bytes]]:
     """Lines of a file, as bytes."""
     if path == STANDARD_INPUT:
         yield sys.stdin.buffer
         return
-    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+    with open_file(path, pipes) as opened, gzip.open(opened) if path.suffix == ".gz" else opened as file:
         if path.suffix != ".zst":
             yield file
             return
@@ -58,13 +63,13 @@ def _opened(path: Path) -> Iterator[Iterator[bytes]]:
         yield io.BufferedReader(pyarrow.CompressedInputStream(file, "zstd"))
 
 
-def read_lines(path: str | Path) -> list[str]:
+def read_lines(path: str | Path, pipes: bool = True) -> list[str]:
     """All lines of a UTF-8 text file: `iterate_lines`.
 
     Raises:
         InputError: as `iterate_lines`.
     """
-    return list(iterate_lines(path))
+    return list(iterate_lines(path, pipes))
 
 
 def sha256_of_lines(lines: list[str]) -> str:

@@ -26,6 +26,7 @@ import numpy as np
 
 from ..errors import InputError
 from .artefact import FORMAT_VERSION, META, array_bytes, array_header, check_fields, open_array, sync_folder, write_json
+from .outside import read_json
 from .ranks import Rank, this_rank
 from .unfinished import Shard, Unfinished, shards_of
 from .writers import LEAVE_SECONDS, Writers, remove_abandoned
@@ -305,9 +306,9 @@ def finished_plan(out: Path, format: str) -> dict[str, Any]:
         InputError: it isn't a finished artefact.
     """
     try:
-        meta = json.loads((out / META).read_text(encoding="utf-8"))
+        meta = read_json(out / META)
         return {"format": meta["format"], **meta["plan"]}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{out} exists and isn't a finished {format}. Choose another folder.", "out") from error
 
 

@@ -7,13 +7,13 @@ progress/000007.json  shard 7 is done; in it, what was noted with the shard
 locks/                who writes (`writers.py`)
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import InputError
+from ..errors import InputError, in_short
 from .artefact import PARTIAL
+from .outside import read_json
 
 
 class Shard(NamedTuple):
@@ -75,12 +75,12 @@ class Unfinished:
             InputError: it is broken.
         """
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
             if isinstance(content, dict):
                 return content
             reason = f"it holds a {type(content).__name__}"
-        except (OSError, ValueError, RecursionError) as error:
-            reason = str(error)
+        except (OSError, ValueError) as error:
+            reason = in_short(error)
         raise InputError(f"{path} should say what was done before, but is broken: {reason}. Delete {self.folder}.")
 
     def claimed(self) -> int:

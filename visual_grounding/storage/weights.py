@@ -7,6 +7,7 @@ weights are missing, superfluous, of another shape or type, which they are, wher
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,10 @@ from ..errors import InputError, first_line
 
 SUFFIXES = (".pth", ".pt", ".bin", ".safetensors")
 _SHOWN = 3  # weights named of each problem
+_DTYPES = {
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+}
 
 
 def read_weights(path: Path, name: str = "", finite: bool = False, remedy: str = "") -> dict[str, Tensor]:
@@ -49,6 +54,7 @@ def read_weights(path: Path, name: str = "", finite: bool = False, remedy: str =
         raise InputError(
             f"{name} should be a state_dict (name -> tensor), but is a {type(state).__name__}{inner}.{end}"
         )
+    check_tensors(state, name, end)
     if finite:
         broken = [key for key, value in state.items() if value.is_floating_point() and not value.isfinite().all()]
         if broken:
@@ -57,6 +63,32 @@ def read_weights(path: Path, name: str = "", finite: bool = False, remedy: str =
                 f"({_listed(broken)}).{end}"
             )
     return state
+
+
+def check_tensors(state: Mapping[Any, Any], name: object, end: str = "") -> None:
+    """Refuse tensors that no training writes and few functions take, or that claim more memory than they brought.
+
+    Args:
+        state: name -> tensor, as it was read.
+        name: what messages call the file.
+        end: of the message.
+
+    Raises:
+        InputError: a name that isn't text, a type that can't be computed with, or a tensor that isn't dense numbers.
+    """
+    odd = [key for key in state if not isinstance(key, str)]
+    if odd:
+        raise InputError(f"{name} should have text as names of its weights, but has {odd[0]!r:.80}.{end}")
+    for key, value in state.items():
+        if not isinstance(value, Tensor) or value.layout != torch.strided or value.device.type == "meta":
+            raise InputError(f"{name} should hold dense tensors, but {key!r:.80} is none.{end}")
+        if value.dtype not in _DTYPES:
+            raise InputError(f"{name} should hold plain numbers, but {key!r:.80} is of type {value.dtype}.{end}")
+        if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            raise InputError(
+                f"{name} should hold all numbers of its weights, but {key!r:.80} of shape {tuple(value.shape)} repeats "
+                f"fewer.{end}"
+            )
 
 
 def check_weights_fit(

@@ -25,6 +25,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from ..errors import InputError
+from .outside import read_json
 from .ranks import Rank
 
 LOCKS = "locks"
@@ -264,8 +265,8 @@ def _is_at(file: int, path: Path) -> bool:
 
 def _read_owner(path: Path) -> dict[str, object]:
     try:
-        owner = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        owner = read_json(path)
+    except (OSError, ValueError):
         return {}
     return owner if isinstance(owner, dict) else {}
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from ..errors import InputError
+from ..storage.outside import open_file
 
 _BYTES = 1 << 18  # of either end
 
@@ -22,7 +23,7 @@ def both_ends(path: str | Path, size: int = _BYTES) -> tuple[list[str], list[str
         InputError: it can't be read.
     """
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             whole = os.fstat(file.fileno()).st_size
             begin = file.read(size if whole > 2 * size else whole)
             file.seek(max(whole - size, len(begin)))

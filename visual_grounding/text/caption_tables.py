@@ -1,6 +1,5 @@
 """Captions in tables: parquet, or Arrow as Hugging Face datasets saves it; a caption a row, or a list of them."""
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import InputError, in_short
+from ..storage.outside import open_file, read_json
 
 ENDINGS = (".parquet", ".arrow")
 _ROWS = 4096
@@ -66,8 +66,8 @@ def _files(path: Path) -> list[Path]:
     saved = path / "state.json"
     if saved.is_file():
         try:
-            files = [path / str(each["filename"]) for each in json.loads(saved.read_text("utf-8"))["_data_files"]]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            files = [path / str(each["filename"]) for each in read_json(saved)["_data_files"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{saved} should be what datasets saved, but is broken: {error!r:.80}.") from error
     else:
         files = sorted(file for file in path.iterdir() if file.suffix in ENDINGS)
@@ -86,14 +86,16 @@ def _files(path: Path) -> list[Path]:
 
 def _batches(file: Path, key_column: str | None, caption_column: str | None) -> Iterator[tuple[list[Any], list[Any]]]:
     """Values of both columns, some rows at a time."""
-    if not file.is_file():
+    if not os.path.isfile(file):  # pathlib's own raises where a name is too long
         raise InputError(f"{file} should be a file, but isn't there, or is none.")
     try:
         if file.suffix == ".arrow":
             _check_end(file)
-            with pa.memory_map(str(file)) as mapped, pa.ipc.open_stream(mapped) as stream:
+            # Not memory-mapped: where a broken file says that it is longer than it is, that would kill the process.
+            with pa.OSFile(str(file)) as opened, pa.ipc.open_stream(opened) as stream:
                 key, caption = _columns(stream.schema, file, key_column, caption_column)
                 for batch in stream:
+                    batch.validate(full=True)  # what its places say is looked up unchecked
                     yield batch.column(key).to_pylist(), batch.column(caption).to_pylist()
         else:
             with pq.ParquetFile(file, page_checksum_verification=True) as table:
@@ -108,7 +110,7 @@ def _batches(file: Path, key_column: str | None, caption_column: str | None) -> 
 
 def _check_end(file: Path) -> None:
     """Refuse a stream that was cut off: where a batch ends, pyarrow takes it for whole."""
-    with open(file, "rb") as stream:
+    with open_file(file) as stream:
         begins = stream.read(6)
         stream.seek(max(0, os.path.getsize(file) - len(_END)))
         ends = stream.read()

@@ -6,6 +6,7 @@ from pathlib import Path
 from ..errors import InputError
 from ..storage.artefact import sha256_of_file
 from ..storage.lines import iterate_lines
+from ..storage.outside import open_file
 
 
 def iterate_captions(path: str | Path) -> Iterator[tuple[str, str]]:
@@ -32,7 +33,7 @@ def _is_parquet(path: str | Path) -> bool:
     if not Path(path).is_file():
         return False
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             return file.read(4) == b"PAR1"
     except OSError:  # it is said where it is read
         return False

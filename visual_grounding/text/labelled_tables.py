@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import InputError, in_short
 from ..storage.lines import iterate_lines
 from .labelled_text import Example, LabelledText, one_line
 
@@ -183,8 +183,8 @@ def _objects(path: Path, lines: Iterator[str]) -> Iterator[tuple[list[str], int]
     for number, line in enumerate(lines, 1):
         try:
             read = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"{path}:{number} should be a JSON object, but isn't: {error}.") from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}:{number} should be a JSON object, but isn't: {in_short(error)}.") from error
         if not isinstance(read, dict):
             raise InputError(f"{path}:{number} should be a JSON object, but is {line[:80]}.")
         if not names:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..storage.outside import open_file
 
 _BLOCK = 1 << 22  # bytes read at a time
 
@@ -40,7 +41,7 @@ class LineIndex:
 
     def _open(self) -> Any:
         try:
-            return open(self.path, "rb")  # lives as long as the index: see `__del__`
+            return open_file(self.path)  # lives as long as the index: see `__del__`
         except OSError as error:
             raise InputError(f"{self.path} can't be read: {error.strerror or error}.") from error
 

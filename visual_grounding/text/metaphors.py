@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import InputError
+from ..storage.outside import open_text
 from .labelled_text import Example, LabelledText, joined_words
 
+_DIGITS = 18  # of a number; Python refuses to read thousands of them
 NOUN = "NOUN"
 
 
@@ -28,7 +30,7 @@ def read_metaphors(path: Path, part_of_speech: str = NOUN) -> LabelledText:
     """
     found = LabelledText()
     try:
-        with open(path, encoding=_encoding(path), newline="") as file:
+        with open_text(path, _encoding(path), newline="") as file:
             reader = csv.DictReader(file, strict=True)
             names = reader.fieldnames or []
             read = _verb if "verb_idx" in names else _words
@@ -62,7 +64,7 @@ def read_metaphors(path: Path, part_of_speech: str = NOUN) -> LabelledText:
 def _encoding(path: Path) -> str:
     """The shared task's files are in Latin-1, whose every byte is a letter; what is UTF-8 hardly happens to be both."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open_text(path) as file:
             for _ in file:
                 pass
     except UnicodeDecodeError:
@@ -74,7 +76,7 @@ def _verb(row: dict[str, str], place: str, part_of_speech: str) -> Iterator[tupl
     """Which word of a row is asked of, and what is right."""
     words = row["sentence"].split()
     number = row["verb_idx"]
-    if not number.isdecimal() or int(number) >= len(words):
+    if not number.isdecimal() or len(number) > _DIGITS or int(number) >= len(words):
         raise InputError(
             f"{place} should have one of the {len(words)} words of its sentence, counted from 0, in column verb_idx, "
             f"but has {number}."

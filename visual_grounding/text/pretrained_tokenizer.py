@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, first_line
+from ..storage.outside import check_file
 
 # Tokenizers that know no limit say 1e30.
 _NO_LIMIT = 1_000_000
@@ -31,6 +32,8 @@ def load_pretrained(auto_class: Any, name: str, wanted: str = TEXT_ENCODER, **op
         InputError: nothing loads from there.
     """
     try:
+        for path in Path(name).rglob("*") if Path(name).is_dir() else ():
+            check_file(path)
         # Without trust_remote_code=False transformers would ask on the terminal whether to run a folder's own code.
         return auto_class.from_pretrained(name, trust_remote_code=False, **options)
     except Exception as error:  # a broken configuration or tokenizer file fails in many ways

@@ -22,12 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, first_line
+from ..errors import InputError, first_line, in_short
 from .pretrained_tokenizer import composed, load_pretrained, load_tokenizer, longest_sentence
 from .spans import spans_of_encodings
 from .words import PAD, SPECIAL_SYMBOLS, UNKNOWN
 
 BOS, EOS = 0, 2
+_MOST_NUMBERS = 1_000_000  # that stand for no piece: T5 and others leave some free
 MASK = "<mask>"
 NONE = -1  # in `tokenizer_ids`: the tokenizer has no such piece
 PADDING_WORD = re.compile(r"madeupword\d{4,}")  # how fairseq fills a dictionary up to a multiple (--padding-factor)
@@ -78,10 +79,18 @@ class TokenizerBridge:
                 f"tokenizer {self.name!r} should be one with a tokenizer.json, which knows where in a text its pieces "
                 f"come from, but is a {type(self.tokenizer).__name__} without."
             )
-        before, after = self._around()
+        try:
+            before, after = self._around()
+        except RecursionError as error:  # special pieces that stand for one another
+            raise InputError(f"tokenizer {self.name!r} should cut a text, but can't: {in_short(error)}.") from error
         roles = self._roles(before, after)
         known = self.tokenizer.get_vocab()
         by_number = {number: piece for piece, number in known.items()}
+        if max(known.values(), default=-1) > _MOST_NUMBERS + 2 * len(known):
+            raise InputError(
+                f"tokenizer {self.name!r} should number its {len(known)} pieces one after another, but has number "
+                f"{max(known.values())}."
+            )
         others = [number for number in range(max(known.values(), default=-1) + 1) if number not in roles]
         self.symbols = [*SPECIAL_SYMBOLS, *(self._spell(number, by_number.get(number)) for number in others)]
         self.tokenizer_ids = np.array([*roles, *others], dtype=np.int64)

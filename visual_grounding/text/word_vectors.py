@@ -5,6 +5,8 @@ formats (`.vec`, `.txt`, `.bin`: those of its words), read by gensim. What a fil
 may be any.
 """
 
+import mmap
+import struct
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,12 @@ import numpy as np
 
 from ..errors import InputError, in_short
 from ..storage.artefact import sha256_of_file
+from ..storage.outside import open_file
 from .words import split_words
 
 _FASTTEXT = (793712314).to_bytes(4, "little")  # the first bytes of a fastText model
+_FASTTEXT_COUNT = 8 + 12 * 4 + 8  # behind its magic, twelve choices and a threshold: how many words there are
+_FASTTEXT_WORDS = _FASTTEXT_COUNT + 3 * 4 + 2 * 8  # behind five counts
 
 
 class WordVectors:
@@ -90,11 +95,12 @@ def _load(path: Path) -> Any:
     from gensim.models.keyedvectors import KeyedVectors
 
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             start = file.read(2**16)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of empty files, which are refused below
             if start.startswith(_FASTTEXT):
+                _check_words(path)
                 return load_facebook_vectors(str(path))
             words, size, binary = _header(path, start)
             if not binary:
@@ -109,6 +115,21 @@ def _load(path: Path) -> Any:
             f"{path} should hold word vectors of fastText or word2vec, but reading failed: {in_short(error)}. It may "
             "have been cut short."
         ) from error
+
+
+def _check_words(path: Path) -> None:
+    """Refuse a fastText model whose words end too early: gensim would look for the end of one for ever.
+
+    Raises:
+        InputError: there are fewer words than it says.
+    """
+    with open_file(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        said = struct.unpack_from("<i", content, _FASTTEXT_COUNT)[0] if len(content) > _FASTTEXT_COUNT + 4 else 0
+        at, found = _FASTTEXT_WORDS, 0
+        while found < said and (end := content.find(b"\0", at)) >= 0:
+            at, found = end + 1 + 9, found + 1  # behind each word, how often it was seen and its type
+        if found < said or at > len(content) or said < 1:
+            raise InputError(f"{path} should have {said} words, as its beginning says, but ends after {found}.")
 
 
 def _header(path: Path, start: bytes) -> tuple[int, int, bool]:
@@ -139,7 +160,7 @@ def _check_lines(path: Path, words: int, size: int) -> None:
     Raises:
         InputError: there are more words or fewer, or a line has other numbers of them.
     """
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         next(file)
         number = 0
         for number, line in enumerate(file, 1):

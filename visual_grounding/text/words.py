@@ -56,7 +56,7 @@ class Vocabulary:
             InputError: missing, unreadable, or a line that isn't `word count`.
         """
         words = []
-        for number, line in enumerate(read_lines(path), 1):
+        for number, line in enumerate(read_lines(path, pipes=False), 1):
             word, space, count = line.rpartition(" ")
             if not space or not word or not count.isdecimal():
                 raise InputError(f"{path}:{number} should be `word count`, but is {line[:80]!r}.")

@@ -23,6 +23,7 @@ from ..modules.encoder_input import EncoderInput
 from ..modules.pretrained_bert import BIAS, FAMILIES, POSITIONS, WORDS, Family, shift_positions
 from ..storage.artefact import FORMAT_VERSION, META, sha256_of_file, write_json
 from ..storage.checkpoints import architecture, dictionaries, load_checkpoint
+from ..storage.outside import read_json
 from ..storage.signature import signature
 from ..storage.weights import check_weights_fit
 from ..storage.whole_folder import write_folder
@@ -108,8 +109,8 @@ def export_language_model(checkpoint: Path, tokenizer: str, folder: Path) -> Exp
 def _bridge(tokenizer: str) -> TokenizerBridge:
     """Of a folder of vokens, or of a tokenizer."""
     try:
-        said = json.loads((Path(tokenizer) / META).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        said = read_json(Path(tokenizer) / META)
+    except (OSError, ValueError):
         said = None
     vokens = isinstance(said, dict) and said.get("format") == VOKENS
     return Vokens(tokenizer).bridge() if vokens else TokenizerBridge(tokenizer)
@@ -185,9 +186,9 @@ def _stays(folder: Path) -> set[str]:
     """
     found = {path.name for path in folder.iterdir()}
     try:
-        said = json.loads((folder / META).read_text(encoding="utf-8"))
+        said = read_json(folder / META)
         own = set(map(str, said["files"])) if said["format"] == LANGUAGE_MODEL else set()
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         own = set()
     if found and not own:
         raise InputError(

@@ -119,7 +119,7 @@ class Vokens:
             InputError: there aren't as many lines as there should be, or one hasn't as many pieces.
         """
         path = self.folder / TOKENS
-        for number, (line, pieces) in enumerate(zip_longest(iterate_lines(path), self._sizes())):
+        for number, (line, pieces) in enumerate(zip_longest(iterate_lines(path, pipes=False), self._sizes())):
             found = -1 if line is None else len(line.split())
             if line is None or pieces is None or found != pieces:
                 what = "ends before it" if line is None else "goes on" if pieces is None else f"has {found}"

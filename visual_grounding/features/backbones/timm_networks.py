@@ -4,7 +4,6 @@
 Preprocessing is timm's own for the weights, in all its modes (crop, squash, border), run by timm's own code.
 """
 
-import json
 import math
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import nn
 
 from ...errors import InputError, first_line, in_short
 from ...storage.artefact import sha256_of_file
+from ...storage.outside import read_json
 from ...storage.weights import load_strictly, read_weights
 from .backbone import Backbone
 from .preprocessing import LibraryPreprocessing
@@ -241,7 +241,7 @@ def _read_folder(folder: Path, architecture: str) -> tuple[Path, dict[str, Any]]
     if not path.is_file():
         return file, {}
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = read_json(path)
         written = config.get("architecture", architecture)
         overlay = {"num_classes": config.get("num_classes"), **config.get("pretrained_cfg", {})}
     except (OSError, ValueError, AttributeError, TypeError) as error:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import InputError, in_short
 from ...storage.lines import iterate_lines
+from ...storage.outside import open_text, read_bytes
 from ..box_lines import KEYS, SIZE, BoxLine, check_box, parse_finite
 from .image_keys import KeyFormat
 
@@ -32,7 +33,7 @@ def stream_json(path: Path) -> Iterator[dict[str, Any]]:
     decoder, text, piece, number, begun = json.JSONDecoder(), "", _PIECE, 0, False
     wrong = f"{path} should be a JSON list of objects, but"
     try:
-        with open(path, encoding="utf-8-sig") as file:
+        with open_text(path, "utf-8-sig") as file:
             while more := file.read(piece):
                 text, place, before = text + more, 0, number
                 if not begun and (text := text.lstrip()):
@@ -96,8 +97,8 @@ def entities_lines(folder: Path) -> Iterator[BoxLine]:
         raise InputError(f"{folder} should hold Annotations/*.xml of Flickr30k Entities, but has none.")
     for path in files:
         try:
-            root = ElementTree.parse(path).getroot()
-        except (ElementTree.ParseError, OSError) as error:
+            root = ElementTree.fromstring(read_bytes(path))
+        except (ElementTree.ParseError, OSError, ValueError, LookupError) as error:
             raise InputError(f"{path} should be XML, but can't be read: {in_short(error)}.") from error
         key, size = root.findtext("filename"), {name: root.findtext(f"size/{name}") for name in SIZE}
         if not key or None in size.values():

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,15 @@ import numpy as np
 
 from ...errors import InputError, in_short
 from ...images.keys import MAX_BYTES
+from ...storage.outside import open_file
 from ..array_files import TORCH_SUFFIXES, UnreadableArray, array_names, read_arrays, sample_digest
 from .field_names import Wanted
 from .image_keys import KeyFormat
 from .records import Records, the_only
 from .safe_pickle import load_numbers
 
-PICKLES: dict[str, Callable[..., Any]] = {".pkl": open, ".pickle": open, ".pgz": gzip.open, ".pbz2": bz2.open}
+_COMPRESSED: dict[str, Callable[..., Any]] = {".pgz": gzip.open, ".pbz2": bz2.open}
+PICKLES = (".pkl", ".pickle", *_COMPRESSED)
 IMAGE_SUFFIXES = (".npy", ".npz", *TORCH_SUFFIXES, *PICKLES)
 _SAMPLED_FILES = 64
 
@@ -62,9 +65,9 @@ class ImageFiles(Records):
             )
         digest = hashlib.sha256()
         for key, path in zip(keys, self._paths, strict=True):
-            digest.update(f"{key}\t{path.stat().st_size if path else -1}\n".encode())
+            digest.update(f"{key}\t{_size_of(path)}\n".encode())
         for path in present[:: -(-len(present) // _SAMPLED_FILES)]:
-            digest.update(sample_digest(path).encode())
+            digest.update(_digest_of(path).encode())
         super().__init__(keys, wanted, regions, {"arrays": digest.hexdigest()}, channels_first)
 
     def place(self, row: int) -> object:
@@ -106,6 +109,22 @@ def as_numbers(value: Any, place: object) -> np.ndarray:
     return array
 
 
+def _size_of(path: Path | None) -> int:
+    """In bytes; −1 where it can't be told, as that of a link to nowhere."""
+    try:
+        return path.stat().st_size if path else -1
+    except OSError:
+        return -1
+
+
+def _digest_of(path: Path) -> str:
+    """Of a sample of a file; empty where it can't be read, which `read` says of its image."""
+    try:
+        return sample_digest(path)
+    except OSError:
+        return ""
+
+
 def _load_pickle(path: Path) -> dict[str, Any]:
     """A pickle of arrays by their names.
 
@@ -116,7 +135,7 @@ def _load_pickle(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size == 0:
             raise UnreadableArray("empty file")
-        with PICKLES[path.suffix](path, "rb") as file:
+        with open_file(path) as opened, _COMPRESSED.get(path.suffix, nullcontext)(opened) as file:
             packed = file.read(MAX_BYTES + 1)  # to the end, where compression keeps its checksum
         if len(packed) > MAX_BYTES:
             raise UnreadableArray(f"more than {MAX_BYTES} bytes")

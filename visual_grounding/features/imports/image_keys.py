@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import InputError
 from ...images.keys import check_keys
 from ...storage.lines import read_lines
+from ...storage.outside import read_bytes
 from ..array_files import UnreadableArray
 from .safe_pickle import load_numbers
 
@@ -72,7 +73,7 @@ def read_key_file(path: str | Path, key_format: KeyFormat) -> list[str]:
         keys = read_lines(path)
     else:
         try:
-            rows = load_numbers(path.read_bytes(), str(path))
+            rows = load_numbers(read_bytes(path), str(path))
         except (OSError, UnreadableArray) as error:
             raise InputError(f"{path} should be a pickle of ids and their rows, but can't be read: {error}.") from error
         if not isinstance(rows, dict) or not _are_rows(list(rows.values())):

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...errors import InputError, in_short
+from ...storage.outside import check_file
 from ..array_files import UnreadableArray, sample_digest
 from .field_names import FEATURES, KEYS, KNOWN, Wanted
 from .image_files import as_numbers
@@ -171,6 +172,7 @@ class RegionHdf5(Records):
             ) from error
         self._path = path
         try:
+            check_file(path)
             self._form = _form_of(h5py.File(path, "r"), wanted, path)
         except InputError:
             raise

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InputError, in_short
+from ...storage.outside import check_file
 from ..array_files import UnreadableArray, sample_digest
 from .encoded import count_regions, decode
 from .field_names import KEYS, Wanted
@@ -52,6 +53,7 @@ class RegionLmdb(Records):
             ) from error
         self._path = path
         try:
+            check_file(path / _DATA if path.is_dir() else path)
             self._database = lmdb.open(
                 str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False, create=False
             )

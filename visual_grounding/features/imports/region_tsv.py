@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import InputError
+from ...storage.outside import open_file
 from ..array_files import UnreadableArray, sample_digest
 from .encoded import count_regions, decode
 from .field_names import COUNT, KEYS, KNOWN, Wanted
@@ -104,7 +105,7 @@ class RegionTsv(Records):
         start = self._starts[row]
         if start is None:
             raise UnreadableArray("missing")
-        with open(self._path, "rb") as file:
+        with open_file(self._path) as file:
             file.seek(start)
             cells = dict(zip(self._names, file.readline().rstrip(b"\r\n").split(b"\t")))
         place = self.place(row)
@@ -117,7 +118,7 @@ class RegionTsv(Records):
 def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
     """Number, start and content of each line."""
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             start = 0
             for number, line in enumerate(file, 1):
                 yield number, start, line.rstrip(b"\r\n")

@@ -1,0 +1,129 @@
+"""The guard: what comes from outside is opened here, as a plain file, and what a library says of it becomes ours.
+
+Somebody else's folder may hold anything under the name of a file. A pipe waits for ever, and a device such as
+/dev/zero has no end; so neither is opened, but for text out of a pipe, as in `--text <(zcat train.en.gz)`.
+"""
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ..errors import InputError, in_short
+
+_OPENED = ("/dev/fd/", "/dev/stdin", "/proc/")  # by whoever started this process
+_NO_FILE = "is a pipe or a device, not a file"
+
+
+def check_file(path: str | Path, pipes: bool = False) -> None:
+    """Refuse what is neither a plain file nor a folder; what isn't there is left to who opens it.
+
+    Args:
+        path: the file.
+        pipes: take a pipe, what the shell has opened, and /dev/null.
+
+    Raises:
+        OSError: it is a pipe or a device; its `strerror` says so.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return
+    except ValueError as error:  # NUL in a name
+        raise OSError(errno.EINVAL, f"is no name of a file ({error})", str(path)) from error
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return
+    opened = str(path).startswith(_OPENED) or os.path.realpath(path) == os.devnull
+    if pipes and (stat.S_ISFIFO(mode) or opened):
+        return
+    raise OSError(errno.EINVAL, _NO_FILE, str(path))
+
+
+def open_file(path: str | Path, pipes: bool = False) -> IO[bytes]:
+    """A file's bytes, to be read.
+
+    Raises:
+        OSError: as `check_file` and `open`.
+    """
+    check_file(path, pipes)
+    return open(path, "rb")
+
+
+def open_text(path: str | Path, encoding: str = "utf-8", newline: str | None = None) -> IO[str]:
+    """A file's text, to be read.
+
+    Raises:
+        OSError: as `check_file` and `open`.
+    """
+    check_file(path)
+    return open(path, encoding=encoding, newline=newline)
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """All of a file.
+
+    Raises:
+        OSError: as `open_file`.
+    """
+    with open_file(path) as file:
+        return file.read()
+
+
+def read_json(path: str | Path) -> Any:
+    """What a JSON file holds.
+
+    Raises:
+        OSError: as `open_file`.
+        ValueError: it isn't UTF-8, isn't JSON, or nests too deeply.
+    """
+    try:
+        return json.loads(read_bytes(path).decode("utf-8"))
+    except RecursionError as error:
+        raise ValueError("it nests too deeply") from error
+
+
+def load_array(path: str | Path, mapped: bool = False) -> Any:
+    """What a `.npy` or `.npz` file holds; Python objects are never loaded.
+
+    Args:
+        path: the file.
+        mapped: leave the numbers on disk.
+
+    Raises:
+        OSError: as `check_file` and `open`.
+        Exception: numpy fails in many ways on a broken header, which may claim more than any memory holds.
+    """
+    check_file(path)
+    return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+
+
+@contextmanager
+def reading(path: str | Path, wanted: str, remedy: str = "") -> Iterator[None]:
+    """Inside, whatever a library raises over a broken file is one line for whoever brought it.
+
+    Args:
+        path: what is read.
+        wanted: what it should be, such as "word vectors".
+        remedy: the next command.
+
+    Raises:
+        InputError: for any exception.
+    """
+    end = f" {remedy}" if remedy else ""
+    try:
+        check_file(path)
+        yield
+    except InputError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError(f"{path} should be {wanted}, but isn't there.{end}") from error
+    except OSError as error:
+        raise InputError(f"{path} should be {wanted}, but can't be read: {error.strerror or error}.{end}") from error
+    except Exception as error:  # each library has errors of its own, and a broken file fails in any of them
+        raise InputError(f"{path} should be {wanted}, but can't be read: {in_short(error)}.{end}") from error
