@@ -124,7 +124,9 @@ def _check_words(path: Path) -> None:
         InputError: there are fewer words than it says.
     """
     with open_file(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        said = struct.unpack_from("<i", content, _FASTTEXT_COUNT)[0] if len(content) > _FASTTEXT_COUNT + 4 else 0
+        if len(content) < _FASTTEXT_WORDS:
+            return  # gensim says so
+        (said,) = struct.unpack_from("<i", content, _FASTTEXT_COUNT)
         at, found = _FASTTEXT_WORDS, 0
         while found < said and (end := content.find(b"\0", at)) >= 0:
             at, found = end + 1 + 9, found + 1  # behind each word, how often it was seen and its type
