@@ -337,26 +337,26 @@ def replace_by(path: Path, special: str) -> None:
 
 
 @contextmanager
-def _watched(folder: Path) -> Iterator[None]:
+def watched(folder: Path, seconds: float = SECONDS) -> Iterator[None]:
     """End a reading that takes too long, also where a library waits for a pipe, and refuse it too much memory."""
     done = threading.Event()
 
     def open_pipes() -> None:
-        if done.wait(SECONDS - 1):
+        if done.wait(seconds - 1):
             return
         for path in folder.rglob("*"):
             if stat.S_ISFIFO(path.lstat().st_mode):
                 os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
 
     def too_slow(*_: object) -> None:
-        raise TooSlow(f"it took more than {SECONDS} seconds")
+        raise TooSlow(f"it took more than {seconds} seconds")
 
     watch = threading.Thread(target=open_pipes, daemon=True)
     before, limits = signal.signal(signal.SIGALRM, too_slow), resource.getrlimit(resource.RLIMIT_AS)
     claimed = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (claimed + ROOM, limits[1]))
     watch.start()
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
@@ -378,7 +378,7 @@ def try_to_read(read: Callable[[], Any], folder: Path) -> bool:
     """It works, or says in plain words why not; soon and in little memory. True where it works."""
     peak, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     works = False
-    with _watched(folder):
+    with watched(folder):
         try:
             read()
             works = True

@@ -21,6 +21,7 @@ class InputError(ValueError):
         self.choices = choices
 
 
+_MOST_WORKERS = 4096
 _LETTERS = 1600  # of a whole message, beside the end that says what to do
 
 
@@ -49,6 +50,16 @@ def in_short(error: BaseException, letters: int = 200) -> str:
     'no such column'
     """
     return (" ".join(str(error).split())[:letters] or type(error).__name__).rstrip(".")
+
+
+def check_workers(workers: int) -> None:
+    """Refuse more workers than any machine has use for, before they are started one by one.
+
+    Raises:
+        InputError: there are.
+    """
+    if workers > _MOST_WORKERS:
+        raise InputError(f"workers should be at most {_MOST_WORKERS}, but are {workers}.", "workers")
 
 
 def check_at_least_one(**counts: int) -> None:

@@ -1,9 +1,16 @@
 """Flags of a command line, each read by its whole name: an abbreviation would be taken for whatever begins like it."""
 
 import argparse
+import math
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
+
+from .errors import InputError
+
+MOST = 2**31 - 1  # of whatever is counted: rows of a store and pieces of a text are such numbers
+_MOST_OF_SEED = 2**63 - 1
+_LETTERS = 100  # of a number
 
 
 class FlagParser(argparse.ArgumentParser):
@@ -23,6 +30,26 @@ class FlagParser(argparse.ArgumentParser):
             hint = f"; close to that: {', '.join(dict.fromkeys(close))}" if close else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return found
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """As argparse's, but no number beyond any use comes through: each verb would fail over it in its own way.
+
+        Raises:
+            InputError: NaN, infinity, more than anybody can count, or a seed below 0.
+        """
+        if action.type not in (int, float):
+            return super()._get_value(action, arg_string)  # type: ignore[misc]
+        flag = action.option_strings[-1] if action.option_strings else action.dest
+        if len(arg_string) > _LETTERS:
+            raise InputError(f"{flag} should be a number, but has {len(arg_string)} letters.")
+        value = super()._get_value(action, arg_string)  # type: ignore[misc]
+        seed = action.dest.endswith("seed")
+        most = _MOST_OF_SEED if seed else MOST
+        if not math.isfinite(value) or abs(value) > most:
+            raise InputError(f"{flag} should be a number of at most {most}, but is {arg_string}.")
+        if seed and value < 0:
+            raise InputError(f"{flag} should be 0 or more, but is {arg_string}.")
+        return value
 
     def shown_flags(self) -> list[str]:
         """Flags that the help shows."""

@@ -59,7 +59,7 @@ def check_drawable(store: FeatureStore, min_score: float | None) -> None:
             f"the least score is for a store with scores, but {store.folder} has {', '.join(store.columns)}.",
             "min_score",
         )
-    if min_score is not None and np.float16(min_score) > (highest := store.highest_score()):
+    if min_score is not None and min_score > (highest := store.highest_score()) and np.float16(min(min_score, _BEYOND)) > highest:
         raise InputError(
             f"no region of {store.folder} has a score of {min_score:g}: the highest is {highest:.3g}.", "min_score"
         )

@@ -11,7 +11,7 @@ from importlib import import_module
 from types import ModuleType
 
 from .._version import __version__
-from ..errors import InputError, printable
+from ..errors import InputError, first_line, printable
 from ..flags import FlagParser, see
 from ..storage.ranks import this_rank
 
@@ -135,13 +135,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(printable(f"visual-grounding {verb}: {error.filename}: {error.strerror}."), file=sys.stderr)
         return 2
     except (MemoryError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0].rpartition("Allocator: ")[2]
+        reason = first_line(error).rpartition("Allocator: ")[2] if str(error) else ""
         if reason == "can't start new thread":
             print(
                 f"visual-grounding {verb}: this machine starts no more threads. Give fewer --workers.", file=sys.stderr
             )
             return 2
-        if isinstance(error, RuntimeError) and not ("can't allocate memory" in reason or "out of memory" in reason):
+        short = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
+        if isinstance(error, RuntimeError) and not any(said in reason for said in short):
             raise
         print(
             f"visual-grounding {verb}: not enough memory{f' ({reason})' if reason else ''}. Ask for less at a time, "

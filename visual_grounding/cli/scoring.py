@@ -7,6 +7,8 @@ from typing import Any
 
 from ..errors import InputError, check_at_least_one
 
+_MOST_SAMPLES = 1_000_000
+
 
 def add_resampling(parser: argparse.ArgumentParser) -> None:
     """Add the flags for the draws of sentences."""
@@ -21,6 +23,12 @@ def check_resampling(args: argparse.Namespace) -> None:
         InputError: one of them.
     """
     check_at_least_one(bootstrap_samples=args.bootstrap_samples)
+    if args.bootstrap_samples > _MOST_SAMPLES:
+        raise InputError(
+            f"bootstrap samples should be at most {_MOST_SAMPLES}, but are {args.bootstrap_samples}: an interval takes "
+            "1000 or so.",
+            "bootstrap_samples",
+        )
     if args.seed < 0:
         raise InputError(f"the seed of the resampling should not be negative, but is {args.seed}.", "seed")
 

@@ -110,6 +110,7 @@ def run(args: argparse.Namespace) -> None:
     for name in ("workers", "seed", "candidate_seed"):
         if (getattr(args, name) or 0) < 0:
             raise InputError(f"{name.replace('_', ' ')} should be 0 or more, but is {getattr(args, name)}.", name)
+    check_workers(args.workers or 0)
     vokenizer, cutter, workers = _open(args)
     shard_lines = SHARD_LINES if args.shard_size is None else args.shard_size
     check_at_least_one(shard_size=shard_lines)

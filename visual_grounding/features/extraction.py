@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..devices import cores
-from ..errors import InputError, check_at_least_one
+from ..errors import InputError, check_at_least_one, check_workers
 from ..images.sources import ImageSource, UnreadableImage, read_image
 from ..progress import progress_bar
 from ..storage.ranks import this_rank
@@ -44,6 +44,7 @@ class Extraction:
         self, images: ImageSource, extractor: Extractor, batch_size: int = 64, workers: int | None = None
     ) -> None:
         check_at_least_one(batch_size=batch_size, workers=1 if workers is None else workers)
+        check_workers(workers or 1)
         self.images = images
         self.extractor = extractor
         self.batch_size = batch_size

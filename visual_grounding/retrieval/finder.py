@@ -42,6 +42,7 @@ METHODS = {  # imported when they are asked for
 }
 IMAGES_PER_SENTENCE = 8  # VA §3.2
 SENTENCES_PER_SHARD = 8192
+_MOST_OF_FEW = 1024  # images per sentence where the collection has fewer: rows are filled up with −1
 
 Flags = argparse.ArgumentParser | argparse._ArgumentGroup  # what flags are added to
 
@@ -346,6 +347,12 @@ def write_image_ids(
     finder.check_table(lines)
     finder.check_lines(lines)
     collection, count = finder.collection, finder.images_per_sentence
+    most = max(len(collection), _MOST_OF_FEW)
+    if count > most:
+        raise InputError(
+            f"the images per sentence should be at most {most}, but are {count}: the collection has {len(collection)}.",
+            "images_per_sentence",
+        )
     excluded = None if exclude_keys is None else rows_to_exclude(collection, exclude_keys, len(lines))
     plan = _plan(finder, lines, exclude_keys, text) | ({} if masked is None else masked.made_by)
     arrays: dict[str, tuple[tuple[int, ...], str]] = {"ids": ((count,), "int32"), "scores": ((count,), "float16")}

@@ -83,7 +83,13 @@ class ShardedArtefact:
             try:
                 self._join()
             except OSError as error:
+                self._leave_nothing()
                 raise InputError(f"{self.partial} can't be written: {error.strerror or error}.") from error
+
+    def _leave_nothing(self) -> None:
+        """Take away what couldn't even be laid out, unless another rank is at it or an earlier run did a part."""
+        if hasattr(self, "_writers") and not self.files.is_dir() and not self._unfinished.done():
+            self._writers.clean()
 
     def _join(self) -> None:
         """Become one of the writers; the first of them lays the arrays out."""

@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, check_workers
 from ..progress import progress_bar
 from ..storage.growing import GrowingArtefact
 from ..storage.lines import STANDARD_INPUT
@@ -176,6 +176,7 @@ def _cut(lines: list[str]) -> CutText:
 
 
 def _executor(cutter: Cutter, workers: int) -> Executor:
+    check_workers(workers)
     if workers < 1:
         return ThreadPoolExecutor(1, initializer=_set_cutter, initargs=(cutter,))
     # Not forked: a process with CUDA, or with the threads of a tokenizer, can't be.
