@@ -59,7 +59,8 @@ def check_drawable(store: FeatureStore, min_score: float | None) -> None:
             f"the least score is for a store with scores, but {store.folder} has {', '.join(store.columns)}.",
             "min_score",
         )
-    if min_score is not None and min_score > (highest := store.highest_score()) and np.float16(min(min_score, _BEYOND)) > highest:
+    most = float(np.finfo(np.float16).max)
+    if min_score is not None and np.float16(np.clip(min_score, -most, most)) > (highest := store.highest_score()):
         raise InputError(
             f"no region of {store.folder} has a score of {min_score:g}: the highest is {highest:.3g}.", "min_score"
         )

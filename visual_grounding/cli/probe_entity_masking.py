@@ -47,6 +47,9 @@ class Run(NamedTuple):
         return ".".join(self)
 
 
+_MOST_LENPEN = 100  # a length to this power is still a number
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the words to hide, and how to translate."""
     add_model(parser, twin=True)
@@ -83,6 +86,11 @@ def run(args: argparse.Namespace) -> None:
 
     check_running(args)
     check_at_least_one(beam=args.beam, max_len_b=args.max_len_b)
+    if abs(args.lenpen) > _MOST_LENPEN:
+        raise InputError(
+            f"the length penalty should be between {-_MOST_LENPEN} and {_MOST_LENPEN}, but is {args.lenpen:g}.",
+            "lenpen",
+        )
     lines = read_lines(args.text)
     positions = read_positions(args.positions)
     check_positions(positions, lines, str(args.positions), str(args.text))

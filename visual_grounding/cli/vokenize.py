@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         InputError: as `vokenize`, or flags that don't belong together.
     """
-    from ..errors import InputError, check_at_least_one
+    from ..errors import InputError, check_at_least_one, check_workers
     from ..storage.ranks import this_rank
     from ..vokenization.stream import SHARD_LINES, vokenize
 
