@@ -45,8 +45,10 @@ class FlagParser(argparse.ArgumentParser):
         value = super()._get_value(action, arg_string)  # type: ignore[misc]
         seed = action.dest.endswith("seed")
         most = _MOST_OF_SEED if seed else MOST
-        if not math.isfinite(value) or abs(value) > most:
-            raise InputError(f"{flag} should be a number of at most {most}, but is {arg_string}.")
+        if not math.isfinite(value):
+            raise InputError(f"{flag} should be a number, but is {arg_string}.")
+        if abs(value) > most:
+            raise InputError(f"{flag} should be {most} at most, but is {arg_string}.")
         if seed and value < 0:
             raise InputError(f"{flag} should be 0 or more, but is {arg_string}.")
         return value

@@ -384,9 +384,7 @@ def test_evaluate_is_refused_when_numbers_are_impossible(
     assert "bootstrap samples should be at least 1, but is 0. See --bootstrap-samples." in refused(
         files, capsys, "--bootstrap-samples", "0"
     )
-    assert "the seed of the resampling should not be negative, but is -1. See --seed." in refused(
-        files, capsys, "--seed", "-1"
-    )
+    assert "--seed should be 0 or more, but is -1." in refused(files, capsys, "--seed", "-1")
 
 
 def test_evaluate_is_refused_when_a_checkpoint_or_jar_is_wrong(

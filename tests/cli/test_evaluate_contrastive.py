@@ -109,7 +109,7 @@ def test_contrastive_evaluation_is_refused_when_flags_do_not_fit(
     for more, said in (
         (files["twin"][:2], "--twin-correct and --twin-incorrect should be given together, but one is missing."),
         (["--bootstrap-samples", "0"], "bootstrap samples should be at least 1, but is 0. See --bootstrap-samples."),
-        (["--seed", "-1"], "the seed of the resampling should not be negative, but is -1. See --seed."),
+        (["--seed", "-1"], "--seed should be 0 or more, but is -1."),
     ):
         assert contrastive(files, *more) == 2
         assert said in capsys.readouterr().err

@@ -139,7 +139,7 @@ def test_import_takes_a_table_of_regions(
         (["--box-sizes", "sizes.npy"], "but there are no boxes. See --box-sizes and --boxes."),
         (["--made-by", ""], "what made the features should be one line of text, but is ''. See --made-by."),
         (["--min-score", "0.5"], "but there are features alone. See --min-score and --scores."),
-        (["--min-score", "nan", "--scores", "scores.npy"], "should be a number, but is nan. See --min-score."),
+        (["--min-score", "nan", "--scores", "scores.npy"], "--min-score should be a number, but is nan."),
         (["--key-format", "{id.real}"], "but is '{id.real}'. See --key-format."),
         (["--shard-size", "0"], "shard size should be at least 1, but is 0. See --shard-size."),
         (["--scores", "labels"], "labels is none. See --scores."),

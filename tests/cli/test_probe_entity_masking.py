@@ -126,7 +126,7 @@ def test_table_says_what_was_hidden_and_how_sure_it_is(animals: Path, tmp_path: 
         ({"checkpoint": "text.pt", "image_order": "blank"}, "images can't be blank, as .*text.pt was trained without"),
         ({"split": "tset"}, "should hold binarised text of the split 'tset'"),
         ({"batch_size": "0"}, "batch size should be at least 1, but is 0. See --batch-size"),
-        ({"seed": "-1"}, "the seed of the resampling should not be negative, but is -1. See --seed"),
+        ({"seed": "-1"}, "--seed should be 0 or more, but is -1"),
         ({"device": "gpu"}, "the device should be cpu, cuda or cuda:N, but is gpu"),
     ],
 )  # fmt: skip

@@ -130,7 +130,7 @@ def test_a_text_of_empty_lines_has_a_mask(bridge, world):
         (
             ["--mask-prob", 0.3, "--mask-seed", -1, "--mask-tokenizer", "T"],
             "keyword",
-            "0 or more, but is -1. See --mask-seed",
+            "--mask-seed should be 0 or more, but is -1",
         ),
         (
             ["--mask-prob", 0.3, "--mask-tokenizer", "T"],

@@ -29,8 +29,6 @@ def check_resampling(args: argparse.Namespace) -> None:
             "1000 or so.",
             "bootstrap_samples",
         )
-    if args.seed < 0:
-        raise InputError(f"the seed of the resampling should not be negative, but is {args.seed}.", "seed")
 
 
 def meta_of(args: argparse.Namespace, files: Iterable[str | Path | None], packages: Sequence[str]) -> dict[str, Any]:

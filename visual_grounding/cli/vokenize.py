@@ -107,9 +107,8 @@ def run(args: argparse.Namespace) -> None:
         _check(args)
         return
     _check_flags(args)
-    for name in ("workers", "seed", "candidate_seed"):
-        if (getattr(args, name) or 0) < 0:
-            raise InputError(f"{name.replace('_', ' ')} should be 0 or more, but is {getattr(args, name)}.", name)
+    if (args.workers or 0) < 0:
+        raise InputError(f"workers should be 0 or more, but is {args.workers}.", "workers")
     check_workers(args.workers or 0)
     vokenizer, cutter, workers = _open(args)
     shard_lines = SHARD_LINES if args.shard_size is None else args.shard_size

@@ -1,0 +1,101 @@
+"""The guard: plain files are read, pipes and devices refused at once, a library's errors told in a line."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from visual_grounding.errors import InputError
+from visual_grounding.storage.outside import (
+    check_file,
+    load_array,
+    open_file,
+    open_text,
+    read_bytes,
+    read_json,
+    reading,
+)
+
+READERS = (open_file, open_text, read_bytes, read_json, load_array)
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_pipes_and_devices_are_refused_before_they_are_opened(tmp_path: Path, read: Callable[[Path], Any]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    for name in ("pipe", "link"):
+        with pytest.raises(OSError, match="is a pipe or a device, not a file"):
+            read(tmp_path / name)
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_what_isnt_there_is_left_to_the_system(tmp_path: Path, read: Callable[[Path], Any]) -> None:
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / "none")
+
+
+def test_text_may_come_out_of_a_pipe_or_of_nothing_but_out_of_no_other_device(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    check_file(tmp_path / "pipe", pipes=True)
+    check_file("/dev/null", pipes=True)
+    with pytest.raises(OSError, match="is a pipe or a device"):
+        check_file("/dev/zero", pipes=True)
+    with pytest.raises(OSError, match="is a pipe or a device"):
+        check_file("/dev/null")
+    reader, writer = os.pipe()
+    os.write(writer, b"out of the shell")
+    os.close(writer)
+    with open_file(f"/dev/fd/{reader}", pipes=True) as file:  # as <(zcat …) is
+        assert file.read() == b"out of the shell"
+    os.close(reader)
+
+
+def test_nul_in_a_name_is_the_systems_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="is no name of a file") as caught:
+        check_file(f"{tmp_path}/a\0b")
+    assert caught.value.errno == errno.EINVAL
+
+
+def test_plain_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "f.json").write_bytes('{"a": ["é"]}\n'.encode())
+    assert read_json(tmp_path / "f.json") == {"a": ["é"]}
+    assert read_bytes(tmp_path / "f.json") == '{"a": ["é"]}\n'.encode()
+    with open_text(tmp_path / "f.json") as file:
+        assert file.read() == '{"a": ["é"]}\n'
+    np.save(tmp_path / "a.npy", np.arange(3))
+    assert load_array(tmp_path / "a.npy").tolist() == [0, 1, 2]
+    assert isinstance(load_array(tmp_path / "a.npy", mapped=True), np.memmap)
+
+
+def test_json_that_nests_too_deeply_and_python_objects_are_no_values(tmp_path: Path) -> None:
+    (tmp_path / "deep").write_text("[" * 10**6)
+    with pytest.raises(ValueError, match="it nests too deeply"):
+        read_json(tmp_path / "deep")
+    np.save(tmp_path / "a.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        load_array(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (KeyError("x"), r"v should be vectors, but can't be read: 'x'\. Make them again\."),
+        (PermissionError(13, "Permission denied"), r"v should be vectors, but can't be read: Permission denied\. Make"),
+        (FileNotFoundError(2, "No such file"), r"v should be vectors, but isn't there\. Make them again\."),
+        (InputError("v has no rows."), r"^v has no rows\.$"),
+    ],
+)
+def test_any_error_of_a_library_becomes_one_line(tmp_path: Path, error: Exception, said: str) -> None:
+    with pytest.raises(InputError, match=said), reading(tmp_path / "v", "vectors", "Make them again."):
+        raise error
+
+
+def test_a_pipe_is_told_of_with_what_was_wanted(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    said = r"pipe should be vectors, but can't be read: is a pipe or a device, not a file"
+    with pytest.raises(InputError, match=said), reading(tmp_path / "pipe", "vectors"):
+        pytest.fail("it should not get there")
