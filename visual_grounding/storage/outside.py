@@ -5,6 +5,7 @@ Somebody else's folder may hold anything under the name of a file. A pipe waits 
 """
 
 import errno
+import io
 import json
 import os
 import stat
@@ -45,7 +46,7 @@ def check_file(path: str | Path, pipes: bool = False) -> None:
     raise OSError(errno.EINVAL, _NO_FILE, str(path))
 
 
-def open_file(path: str | Path, pipes: bool = False) -> IO[bytes]:
+def open_file(path: str | Path, pipes: bool = False) -> io.BufferedReader:
     """A file's bytes, to be read.
 
     Raises:
