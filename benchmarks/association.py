@@ -1,10 +1,12 @@
 """Sentences a second of every way to associate images with text, against a million candidates.
 
-  python benchmarks/association.py [--images 1000000 --sentences 512] [--methods keyword scene object]
+  python benchmarks/association.py [--images 1000000 --sentences 512] [--methods keyword scene object dense]
 
 The collection is of random captions, 12 words each, whose words are as frequent as words are (Zipf); word vectors are
-random; the noun collection has a noun for every 100 images. A finder is opened once, which is shown apart, and asked a
-table's shard of sentences at a time. Nothing is judged: how fast is fast enough depends on the corpus.
+random; the noun collection has a noun for every 100 images. `dense` is a retriever of random weights, an SRU and 256
+joint dimensions, and its flat index, whose making is no part of the numbers. A finder is opened once, which is shown
+apart, and asked a table's shard of sentences at a time. Nothing is judged: how fast is fast enough depends on the
+corpus.
 """
 
 import argparse
@@ -16,13 +18,19 @@ from pathlib import Path
 
 import numpy as np
 from pairs import machine
+from retrieval_world import write_retriever
+from retrieval_world import write_store as write_features
 from synthetic import sentence_lengths, write_store
 
+from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.finder import open_finder
+from visual_grounding.retrieval.index import build_index
+from visual_grounding.retrieval.retriever import Retriever
 
 WORDS = 20_000
 VECTOR_SIZE = 300
-METHODS = ("keyword", "scene", "object")
+METHODS = ("keyword", "scene", "object", "dense")
+JOINT_SIZE, FEATURE_SIZE = 256, 16
 
 
 def sentences(lengths: np.ndarray, seed: int) -> Iterator[str]:
@@ -49,6 +57,13 @@ def write_collection(folder: Path, images: int) -> None:
             file.write(f"word{word} {' '.join(f'{value:.3f}' for value in vector)}\n")
 
 
+def write_index(folder: Path, images: int) -> None:
+    """A retriever and an index of random images."""
+    write_retriever(folder / "retriever", FEATURE_SIZE, JOINT_SIZE, "sru")
+    store = FeatureStore(write_features(folder / "features", images, FEATURE_SIZE))
+    build_index(Retriever.load(folder / "retriever"), store, folder / "index")
+
+
 def main() -> int:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -61,14 +76,18 @@ def main() -> int:
     lines = list(sentences(sentence_lengths(args.sentences), seed=3))
     with tempfile.TemporaryDirectory() as name:
         write_collection(Path(name), args.images)
+        if "dense" in args.methods:
+            write_index(Path(name), args.images)
+        store = f"--image-features {name}/store"
         flags = {
-            "keyword": f"--captions {name}/captions.tsv",
-            "scene": f"--captions {name}/captions.tsv --word-vectors {name}/vectors.txt",
-            "object": f"--nouns {name}/nouns.tsv --word-vectors {name}/vectors.txt --tagger none",
+            "keyword": f"--captions {name}/captions.tsv {store}",
+            "scene": f"--captions {name}/captions.tsv --word-vectors {name}/vectors.txt {store}",
+            "dense": f"--retriever {name}/retriever --index {name}/index --device cpu",
+            "object": f"--nouns {name}/nouns.tsv --word-vectors {name}/vectors.txt --tagger none {store}",
         }
         for method in args.methods:
             start = time.perf_counter()
-            finder = open_finder(f"{method} {flags[method]} --image-features {name}/store -n {args.count}")
+            finder = open_finder(f"{method} {flags[method]} -n {args.count}")
             opened = time.perf_counter() - start
             finder.find(lines[:8])
             start = time.perf_counter()

@@ -55,3 +55,7 @@ for seed in $(seq "$SEEDS"); do
 done
 step "tables over seeds: OUT/table"
 visual-grounding report runs "$OUT/seed1" "${others[@]}" --out "$OUT/table"
+
+# Table 1: perplexity, memory and time against the regions of a photo.
+run memory python benchmarks/region_memory.py --positions 0 1 4 8 16 --device "$DEVICE" --out "$OUT/memory.png"
+python $here/cost.py --out "$OUT" --seeds "$SEEDS"

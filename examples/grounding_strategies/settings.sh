@@ -11,7 +11,7 @@ METHODS=scene                                             # how images are found
 COUNTS=16                                                 # how many
 if [ -n "$FULL" ]; then
     TASKS="sick rte joci vua vuan pdtb"
-    STRATEGIES="none none-captions i2t t2i both i2t-shuffled regions-1 regions-4 regions-8 regions-16 keyword-16 scene-1 scene-4 scene-8 scene-16 scene-24 object-1 object-16"
+    STRATEGIES="none none-captions i2t t2i both i2t-shuffled regions-1 regions-4 regions-8 regions-16 keyword-1 keyword-4 keyword-8 keyword-16 keyword-24 scene-1 scene-4 scene-8 scene-16 scene-24 object-1 object-4 object-8 object-16 object-24"
     TUNED="none i2t t2i both keyword-16 scene-16 object-16"
     METHODS="keyword scene object" COUNTS="1 4 8 16 24"
 fi

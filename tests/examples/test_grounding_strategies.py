@@ -14,6 +14,7 @@ from visual_grounding.storage.lines import read_lines
 
 sys.path.insert(0, str(REPOSITORY / "examples" / "grounding_strategies"))
 import corpora
+import cost
 
 FOLDERS = {"grounding": "examples/grounding_strategies", "awareness": "examples/visual_awareness/understanding"}
 
@@ -51,6 +52,30 @@ def test_overlap_is_counted_whatever_case_and_punctuation():
     assert found == {"sentences": 3, "captions": 2}
 
 
+def test_cost_against_regions_is_of_what_was_trained(tmp_path, monkeypatch, capsys):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/memory.log").write_text("0 positions: 1.00 GB\n1 positions: 1.25 GB\n16 positions: 2.50 GB\n")
+    found = {"none-captions": ((10, 12), (60, 60)), "i2t": ((9, 9), (70, 80)), "regions-16": ((8, 8.5), (100, 102))}
+    for name, of_seeds in found.items():
+        for seed, (perplexity, seconds) in enumerate(zip(*of_seeds), 1):
+            scores = tmp_path / f"seed{seed}/scores/captions.{name}{'' if name == 'none-captions' else '.blank'}"
+            scores.mkdir(parents=True)
+            systems = {"hypothesis": {"perplexity": {"mean": perplexity}}, "twin": {"perplexity": {"mean": 99}}}
+            (scores / "scores.json").write_text(json.dumps({"systems": systems}))
+            done = tmp_path / f"done/seed{seed}/pretrain-{name}"
+            done.parent.mkdir(parents=True, exist_ok=True)
+            done.write_text(f"{seconds} s\nfairseq-train")
+    monkeypatch.setattr(sys, "argv", ["cost.py", "--out", str(tmp_path), "--seeds", "2"])
+    assert cost.main() == 0
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in read_lines(tmp_path / "cost.md")[2:]]
+    # deviations by hand: sqrt(2) = 1.4, 0, sqrt(0.125) = 0.4; of seconds 0, sqrt(50) = 7, sqrt(2) = 1
+    assert rows == [
+        ["0", "11.0 ± 1.4", "1.00", "60 ± 0"],
+        ["whole image", "9.0 ± 0.0", "1.25", "75 ± 7"],
+        ["16", "8.2 ± 0.4", "2.50", "101 ± 1"],
+    ]
+
+
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_scripts_say_what_is_missing(folder, tmp_path):
     done = run_script(folder, "prepare.sh", OUT=tmp_path, DATA="/nowhere")
@@ -70,6 +95,8 @@ def test_strategies_run_from_raw_files_to_scores_on_a_slice(real_data, tmp_path)
     rows = json.loads((tmp_path / "table/runs.json").read_text())["rows"]
     names = {row["name"] for row in rows}
     assert {"scores/floor.i2t", "scores/floor.i2t.shuffled", "scores/rte.scene-16"} <= names
+    assert [line.split("|")[1].strip() for line in read_lines(tmp_path / "cost.md")[2:]] == ["0", "whole image"]
+    assert (tmp_path / "memory.png").stat().st_size > 0
     asked = {
         name: json.loads((tmp_path / f"seed1/{name}/scores.json").read_text())["test_set"]["sha256"] for name in names
     }
