@@ -137,6 +137,55 @@ def test_exact_search_agrees_with_its_naive_twin_for_any_collection(collection, 
     assert scores.tolist() == expected_scores
 
 
+def vectorised_twin(
+    queries: np.ndarray, embeddings: np.ndarray, k: int, exclude: list[int]
+) -> tuple[list[list[float]], list[list[int]]]:
+    """`naive_search` for collections of many rows."""
+    scores = (queries.astype(np.float64) @ embeddings.astype(np.float64).T).astype(np.float32)
+    scores[:, ~embeddings.any(axis=1)] = -np.inf
+    for q, row in enumerate(exclude):
+        if row >= 0:
+            scores[q, row] = -np.inf
+    ids = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    found = np.take_along_axis(scores, ids, axis=1)
+    nothing = found == -np.inf
+    return np.where(nothing, 0, found).tolist(), np.where(nothing, -1, ids).tolist()
+
+
+@st.composite
+def tied_collections(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int, int | None, list[int]]:
+    """Queries, images of few kinds in thousands of rows, k, chunk, excluded rows where they hurt."""
+    images = 4096 * draw(st.integers(1, 2)) + draw(st.sampled_from([-1, 0, 1, 15, 16, 17, 1000]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    kinds = small_integers((draw(st.integers(1, 4)), 3), draw(st.integers(0, 99)))
+    embeddings = kinds[rng.integers(0, len(kinds), images)]
+    queries = small_integers((5, 3), draw(st.integers(0, 99)))
+    for row in draw(st.lists(st.sampled_from([0, 1, 4095, 4096, images - 2, images - 1]), max_size=4)):
+        embeddings[min(row, images - 1)] = (
+            draw(st.sampled_from([0, 1, 5])) * queries[0]
+        )  # absent, or better than others
+    chunk = draw(st.sampled_from([None, 1000, images - 1, images - 16, images - 17]))
+    _, best = vectorised_twin(queries, embeddings, 1, [-1] * 5)
+    few = st.sampled_from([0, 4095, images - 1])
+    exclude = [draw(st.one_of(st.just(row), st.just(-1), few)) for (row,) in best]
+    return queries, embeddings, draw(st.sampled_from([1, 2, 8])), chunk, exclude
+
+
+@settings(max_examples=80, deadline=None)
+@given(tied_collections())
+def test_exact_search_agrees_with_its_twin_on_tails_ties_of_thousands_and_exclusion_in_the_second_search(found) -> None:
+    queries, embeddings, k, chunk, exclude = found
+    rows = torch.tensor(exclude)
+    scores, ids = exact_search(torch.from_numpy(queries), embeddings, k, chunk=chunk, exclude=rows, query_chunk=3)
+    assert [scores.tolist(), ids.tolist()] == list(vectorised_twin(queries, embeddings, k, exclude))
+
+
+def test_twins_agree() -> None:
+    queries, embeddings = small_integers((4, 3), 0), small_integers((200, 3), 1)
+    exclude = [-1, 0, 199, 7]
+    assert vectorised_twin(queries, embeddings, 9, exclude) == naive_search(queries, embeddings, 9, exclude)
+
+
 def test_exact_search_orders_what_float32_sums_would_confuse() -> None:
     # 4096 + 2⁻¹¹·x: a float32 sum of the two products may lose the second, float64 keeps it.
     embeddings = np.array([[64, 0, 0], [64, 1, 0], [64, 2, 0], [64, 3, 1]] * 30, dtype=np.float32)
