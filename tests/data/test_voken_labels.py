@@ -1,5 +1,7 @@
 """What is told of each piece: vokens, shuffled, random, the pieces themselves, or one of each sentence."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from small_tokenizers import make_tokenizer
@@ -26,14 +28,17 @@ class Lines(list):
         return np.array([len(line) for line in self], dtype=np.int32)
 
 
+def text_of(folder: Path, lines: list[str], vokens: list[list[int]]) -> VokenText:
+    tokenizer = make_tokenizer(folder / "tokenizer", "wordpiece")
+    written = Vokens(write_vokens(folder / "train", lines, tokenizer, 5, vokens, label="sentence"))
+    bridge = TokenizerBridge(str(tokenizer))
+    pieces = Lines(from_numpy(np.array([*numbers, 2])) for numbers in bridge.numbers_of(lines))
+    return VokenText(pieces, "train", bridge.symbols, written)
+
+
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> VokenText:
-    folder = tmp_path_factory.mktemp("vokens")
-    tokenizer = make_tokenizer(folder / "tokenizer", "wordpiece")
-    vokens = Vokens(write_vokens(folder / "train", LINES, tokenizer, 5, VOKENS, label="sentence"))
-    bridge = TokenizerBridge(str(tokenizer))
-    lines = Lines(from_numpy(np.array([*numbers, 2])) for numbers in bridge.numbers_of(LINES))
-    return VokenText(lines, "train", bridge.symbols, vokens)
+    return text_of(tmp_path_factory.mktemp("vokens"), LINES, VOKENS)
 
 
 def labels(kind: str = "vokens", seed: int | None = 1, sentence: str = "none", count: int = 5) -> VokenLabels:
@@ -94,4 +99,14 @@ def test_first_piece_of_each_sentence_is_asked_as_in_the_papers_code(text):
     whole = [2, -1, 4, -1, 4, -1, 3, 3]
     for start in range(8):
         for end in range(start + 1, 9):  # the first piece of a block may go on with the sentence before it
+            assert made.of_block(text, start, end, 0, 1)[1:-1].tolist() == whole[start:end], (start, end)
+
+
+def test_a_piece_without_a_voken_begins_no_sentence_and_nor_does_what_follows_it(tmp_path):
+    """Revokenized text has such pieces. Sentences: −1 4 4 || 2 −1 2 2 | −1 3 −1 3."""
+    lines, vokens = ["a dog a", "a dog a dog run run a a"], [[-1, 4, 4], [2, -1, 2, 2, -1, 3, -1, 3]]
+    text, made = text_of(tmp_path, lines, vokens), labels(sentence="first")
+    whole = [-1, -1, -1, 2, -1, -1, -1, -1, 3, -1, -1]
+    for start in range(11):
+        for end in range(start + 1, 12):
             assert made.of_block(text, start, end, 0, 1)[1:-1].tolist() == whole[start:end], (start, end)

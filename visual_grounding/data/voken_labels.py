@@ -10,6 +10,7 @@ from .word_masking import Masking
 
 LABELS = ("vokens", "shuffled", "random", "tokens")
 SENTENCE_LABELS = ("none", "cls", "first")
+_BACK = 64  # pieces without a voken that are looked back over for the last one
 LABEL, SHUFFLE = 1, 2  # what random numbers are drawn for; 0 is `word_masking.WORDS`
 
 
@@ -72,8 +73,13 @@ class VokenLabels:
 
     @staticmethod
     def _sentence_begins(text: VokenText, labels: np.ndarray, start: int, end: int) -> np.ndarray:
-        last = text.vokens_at(start - 1, start) if start else labels[:1]
-        return text.begins(start, end) | (np.diff(labels, prepend=last) != 0)
+        """Where a line begins, or another voken than the last one that a piece has; one without changes nothing."""
+        before = text.vokens_at(max(0, start - _BACK), start)
+        vokens = np.concatenate([before, labels])
+        last = np.maximum.accumulate(np.where(vokens != UNASKED, np.arange(len(vokens)), 0))
+        filled = np.concatenate([[UNASKED], vokens[last]])
+        changes = (filled[1:] != filled[:-1]) & (filled[:-1] != UNASKED)
+        return text.begins(start, end) | changes[len(before) :]
 
     def of_batch(self, labels: np.ndarray, first: int, epoch: int) -> np.ndarray:
         """Labels of a batch: where they are shuffled, each of its labels at another one's place.
