@@ -3,6 +3,7 @@
 import gzip
 import io
 import sys
+import zipfile
 
 import pyarrow
 import pytest
@@ -50,3 +51,25 @@ def test_read_lines_unpacks_what_is_compressed(tmp_path, ending, packed):
 def test_iterate_lines_reads_standard_input(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(BYTES)))
     assert list(iterate_lines("-")) == LINES
+
+
+def zipped(content):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("text", content)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("pack", "said"),
+    [
+        (zipped, "should be text, but is a zip archive: unpack it"),
+        (gzip.compress, "should be text, but is compressed by gzip: name it .gz"),
+        (zstd, "should be text, but is compressed by zstd: name it .zst"),
+        (lambda content: b"PAR1" + b"\xff" + content, "should be text, but is a parquet file: write its columns"),
+    ],
+)
+def test_what_is_no_text_is_told_by_its_first_bytes(tmp_path, pack, said):
+    (tmp_path / "text").write_bytes(pack("Bär\n".encode() * 99))
+    with pytest.raises(InputError, match=said):
+        read_lines(tmp_path / "text")

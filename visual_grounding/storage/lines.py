@@ -14,6 +14,12 @@ from ..errors import InputError
 from .outside import open_file
 
 STANDARD_INPUT = Path("-")
+_OTHERS = {  # first bytes of what is no text, and what to do with it
+    b"PK\x03\x04": "a zip archive: unpack it",
+    b"\x1f\x8b": "compressed by gzip: name it .gz",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd: name it .zst",
+    b"PAR1": "a parquet file: write its columns as text",
+}
 
 
 def iterate_lines(path: str | Path, pipes: bool = True) -> Iterator[str]:
@@ -32,12 +38,17 @@ def iterate_lines(path: str | Path, pipes: bool = True) -> Iterator[str]:
     path = Path(path)
     try:
         with _opened(path, pipes) as file:
+            beginning = b""
             for number, line in enumerate(file, 1):
                 if number == 1:
+                    beginning = line[:4]
                     line = line.removeprefix(codecs.BOM_UTF8)
                 try:
                     decoded = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
                 except UnicodeDecodeError as error:
+                    what = next((what for first, what in _OTHERS.items() if beginning.startswith(first)), None)
+                    if what:
+                        raise InputError(f"{path} should be text, but is {what}.") from error
                     raise InputError(
                         f"{path} should be UTF-8, but line {number} has byte 0x{line[error.start]:02x} at column "
                         f"{error.start + 1}. Convert it, e.g.: iconv -f LATIN1 -t UTF-8 {path}"
