@@ -41,7 +41,9 @@ vokens() { # NAME FLAGS…: OUT/vokens/NAME/{train,valid}; the training photos a
     done
 }
 step "vokens of the texts"
-later vokens matching --retriever "$OUT/matchers/tokens" --index "$OUT/index/tokens" --device "$DEVICE"
+threads=$OMP_NUM_THREADS
+if [ -z "$FULL" ]; then threads=$JOBS; fi # nothing else is done meanwhile
+OMP_NUM_THREADS=$threads later vokens matching --retriever "$OUT/matchers/tokens" --index "$OUT/index/tokens" --device "$DEVICE"
 if [ -n "$FULL" ]; then
     later vokens sentence --method sentence --retriever "$OUT/matchers/sentences" --index "$OUT/index/sentences" --device "$DEVICE"
     later vokens term-frequency --method term-frequency --tokenizer "$BERT" --image-features "$OUT/photos" \
