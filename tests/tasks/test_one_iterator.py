@@ -2,6 +2,7 @@
 
 import gc
 import multiprocessing
+import time
 from argparse import Namespace
 from typing import Any
 
@@ -46,6 +47,14 @@ def epoch_of(task: Any, dataset: Numbers, epoch: int) -> list[tuple[int, int]]:
     return [item for batch in itr.next_epoch_itr(shuffle=False) for item in batch]
 
 
+def workers(expected: int) -> int:
+    """Workers that are there; a machine that is busy has half a minute in which those that were told to end do."""
+    deadline = time.monotonic() + 30
+    while len(multiprocessing.active_children()) > expected and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return len(multiprocessing.active_children())
+
+
 @pytest.fixture
 def uncollected() -> Any:
     """Only what nobody refers to goes: nothing in a cycle does."""
@@ -63,9 +72,9 @@ def test_workers_of_earlier_epochs_have_ended(uncollected: int) -> None:
     task, dataset = OneIterator(Namespace()), Numbers(changes=True)
     for epoch in (1, 2, 3):
         assert sorted(epoch_of(task, dataset, epoch)) == [(epoch, index) for index in range(10)]
-        assert len(multiprocessing.active_children()) == uncollected + 1
+        assert workers(uncollected + 1) == uncollected + 1
     other = Numbers(changes=True)  # its iterator leaves the first one's alone
-    assert len(epoch_of(task, other, 1)) == 10 and len(multiprocessing.active_children()) == uncollected + 2
+    assert len(epoch_of(task, other, 1)) == 10 and workers(uncollected + 2) == uncollected + 2
 
 
 def test_iterator_that_serves_every_epoch_keeps_its_workers(uncollected: int) -> None:
@@ -74,7 +83,7 @@ def test_iterator_that_serves_every_epoch_keeps_its_workers(uncollected: int) ->
     assert task.get_batch_iterator(dataset, max_sentences=5, num_workers=1, epoch=2) is first
     for _ in range(2):
         assert len(list(first.next_epoch_itr(shuffle=False))) == 2
-    assert first.dataloader is not None and len(multiprocessing.active_children()) == uncollected + 1
+    assert first.dataloader is not None and workers(uncollected + 1) == uncollected + 1
 
 
 def test_fairseq_alone_leaves_them(uncollected: int) -> None:  # if not, this mixin is no longer needed
