@@ -1,20 +1,47 @@
 """`meta.json` and plain arrays: read back, or refused with the reason."""
 
+import errno
 import hashlib
 import json
+import os
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from visual_grounding.errors import InputError
-from visual_grounding.storage.artefact import open_array, read_meta, sha256_of_file, write_json
+from visual_grounding.storage.artefact import claim_disk, open_array, read_meta, sha256_of_file, write_json
 
 
 def test_sha256_of_file_matches_the_digest_of_its_bytes(tmp_path: Path) -> None:
     content = bytes(range(256)) * 5000
     (tmp_path / "f").write_bytes(content)
     assert sha256_of_file(tmp_path / "f") == hashlib.sha256(content).hexdigest()
+
+
+def test_claim_disk_takes_room_behind_what_is_there(tmp_path: Path) -> None:
+    with open(tmp_path / "f", "wb") as file:
+        file.write(b"head")
+        file.flush()
+        claim_disk(file.fileno(), file.tell(), 8192)
+    assert (tmp_path / "f").read_bytes() == b"head" + bytes(8192)
+    assert os.stat(tmp_path / "f").st_blocks * 512 >= 8192
+
+
+def test_claim_disk_begins_nothing_that_has_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(os, "posix_fallocate", lambda *given: asked.append(given))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4000))
+    with open(tmp_path / "f", "wb") as file:
+        with pytest.raises(
+            OSError, match=r"No space left on device \(4,001 bytes are needed, 4,000 are free\)"
+        ) as told:
+            claim_disk(file.fileno(), 0, 4001)
+        assert told.value.errno == errno.ENOSPC and asked == []
+        claim_disk(file.fileno(), 0, 4000)
+        assert asked == [(file.fileno(), 0, 4000)]
 
 
 def test_write_json_leaves_only_the_whole_file(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ number of lists they are in, and the first N are taken. `keyword.py` does so for
 """
 
 import math
-import os
 from array import array
 from collections import Counter
 from collections.abc import Mapping
@@ -29,6 +28,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..features.store import FeatureStore
+from ..storage.artefact import claim_disk
 from ..text.captions import iterate_captions
 from ..text.words import split_words
 from .image_ids import NO_IMAGE
@@ -158,9 +158,9 @@ class TopicTable:
         size = pairs.stat().st_size // 8
         self._first = np.zeros(len(self._numbers) + 1, dtype=np.int64)
         self._sorted = pairs.with_name("rows")
-        with open(self._sorted, "wb") as file:  # claims the disk now: writing to a map of a full disk kills (SIGBUS)
+        with open(self._sorted, "wb") as file:  # writing to a map of a full disk kills (SIGBUS)
             if size:
-                os.posix_fallocate(file.fileno(), 0, size * np.dtype(np.int32).itemsize)
+                claim_disk(file.fileno(), 0, size * np.dtype(np.int32).itemsize)
         if not size:  # nothing but stop words
             self._rows = self._open(0)
             self._last = self._first[1:].copy()

@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -63,6 +64,21 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(file)
+
+
+def claim_disk(file: int, start: int, size: int) -> None:
+    """Take `size` bytes behind `start` of an open file from the disk: a full disk is an error now, not a crash later.
+
+    What the disk has no room for isn't begun. `posix_fallocate` would fill it before it gives up, and whatever else is
+    written in that moment, by whomever, would fail.
+
+    Raises:
+        OSError: there is no room; its `strerror` says how much is lacking.
+    """
+    free = shutil.disk_usage(file).free
+    if size > free:
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} ({size:,} bytes are needed, {free:,} are free)")
+    os.posix_fallocate(file, start, size)
 
 
 def _named(format: str) -> str:

@@ -25,7 +25,17 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .artefact import FORMAT_VERSION, META, array_bytes, array_header, check_fields, open_array, sync_folder, write_json
+from .artefact import (
+    FORMAT_VERSION,
+    META,
+    array_bytes,
+    array_header,
+    check_fields,
+    claim_disk,
+    open_array,
+    sync_folder,
+    write_json,
+)
 from .outside import read_json
 from .ranks import Rank, this_rank
 from .unfinished import Shard, Unfinished, shards_of
@@ -163,8 +173,8 @@ class ShardedArtefact:
                 file.write(array_header(*self._array(name)))
                 file.flush()
                 size = array_bytes(*self._array(name)) - file.tell()
-                if size:  # claims the disk now: a full disk is an error here, not a crash after hours
-                    os.posix_fallocate(file.fileno(), file.tell(), size)
+                if size:
+                    claim_disk(file.fileno(), file.tell(), size)
                 os.fsync(file.fileno())
         sync_folder(self.files)
 
