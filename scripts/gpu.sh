@@ -29,6 +29,7 @@ nearest image	60	python benchmarks/nearest_image.py
 training step	150	python benchmarks/training_step.py
 modality loss	90	python benchmarks/modality_loss.py --steps 20
 pre-training step	60	python benchmarks/pretraining_step.py --steps 20
+vokenization	240	python benchmarks/vokenization.py --encoder base
 understanding step	60	python benchmarks/understanding_step.py --steps 20 --size 768 --layers 12
 extraction	150	python benchmarks/extraction.py
 detection	60	python benchmarks/detection.py
