@@ -57,6 +57,28 @@ def run_command(
     return (_asked if served and not fresh and not several else _started)(words, cwd, environment or {})
 
 
+def train_in_two_processes(*arguments: object) -> list[str]:
+    """`fairseq-train …` as the two ranks of one training, on the CPU: what each of them said."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [
+        Path(sys.executable).with_name("fairseq-train"), *arguments, "--distributed-backend", "gloo",
+        "--distributed-init-method", f"tcp://127.0.0.1:{port}", "--distributed-no-spawn",
+        "--distributed-world-size", 2, "--ddp-backend", "legacy_ddp",
+    ]  # fmt: skip
+    ranks = [
+        subprocess.Popen(
+            [*map(str, command), "--distributed-rank", str(rank)],
+            env={**os.environ, **ENVIRONMENT}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+    outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], outputs
+    return outputs
+
+
 def for_scripts() -> dict[str, str]:
     """Environment with which a script of bash gives its commands to the servers."""
     names = ["visual-grounding", *(f"fairseq-{name}" for name in IN_SCRIPTS)]

@@ -1,17 +1,13 @@
 """Translation with the modality loss and the real commands, in fresh processes: alone and in two."""
 
 import json
-import os
 import re
 import shutil
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from commands import run_command
+from commands import run_command, train_in_two_processes
 
 from visual_grounding.storage.checkpoints import load_checkpoint
 
@@ -105,23 +101,7 @@ def test_validation_of_a_checkpoint_says_that_it_lacks_the_vectors(alone, tiny_p
 
 
 def test_two_processes_learn_the_same_vectors_and_log_the_same_means(alone, tiny_pairs, user_dir, tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        Path(sys.executable).with_name("fairseq-train"), *flags_of(tiny_pairs, user_dir, tmp_path, "--max-epoch", 2),
-        "--distributed-backend", "gloo", "--distributed-init-method", f"tcp://127.0.0.1:{port}",
-        "--distributed-no-spawn", "--distributed-world-size", 2, "--ddp-backend", "legacy_ddp",
-    ]  # fmt: skip
-    ranks = [
-        subprocess.Popen(
-            [*map(str, command), "--distributed-rank", str(rank)], env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in (0, 1)
-    ]  # fmt: skip
-    outputs = [process.communicate(timeout=240)[0] for process in ranks]
-    assert [process.returncode for process in ranks] == [0, 0], outputs
+    outputs = train_in_two_processes(*flags_of(tiny_pairs, user_dir, tmp_path, "--max-epoch", 2))
     one, two = (load_checkpoint(folder / "checkpoint_last.pt")["criterion"] for folder in (alone[0], tmp_path))
     torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-4)
     for split in ("train", "valid"):

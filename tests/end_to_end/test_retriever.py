@@ -1,18 +1,15 @@
 """prepare, fairseq-train, export, index, retrieve in fresh processes: a retriever of coloured things."""
 
 import json
-import os
 import re
 import shutil
-import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from commands import run_command
+from commands import run_command, train_in_two_processes
 from conftest import write_store
 
 from visual_grounding.features.store import FeatureStore
@@ -185,30 +182,15 @@ def test_validate_scores_every_subset_by_itself(trained, captions, user_dir):
 @pytest.mark.slow
 def test_two_processes_score_the_whole_split(captions, user_dir, tmp_path):
     """Rank 1 has fewer batches, so fairseq gives it a dummy one; both ranks must see all 48 captions once."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        Path(sys.executable).with_name("fairseq-train"), captions / "data", "--user-dir", user_dir,
+    outputs = train_in_two_processes(
+        captions / "data", "--user-dir", user_dir,
         "--task", "image_text_matching", "--arch", "visual_semantic_embedding",
         "--criterion", "hardest_negative_triplet", "--num-workers", 0,
         "--image-features", captions / "store", "--text-encoder", "bag", "--joint-size", 16, "--text-embed-size", 8,
         "--batch-size", 16, "--optimizer", "adam", "--lr", 0.01, "--max-epoch", 1, "--cpu", "--no-epoch-checkpoints",
         "--best-checkpoint-metric", "recall_sum", "--maximize-best-checkpoint-metric", "--save-dir", tmp_path / "ck",
-        "--distributed-backend", "gloo", "--distributed-init-method", f"tcp://127.0.0.1:{port}",
-        "--distributed-no-spawn",
-        "--distributed-world-size", 2, "--ddp-backend", "legacy_ddp", "--log-format", "simple", "--no-progress-bar",
-    ]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [*map(str, command), "--distributed-rank", str(rank)],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in (0, 1)
-    ]  # fmt: skip
-    outputs = [process.communicate(timeout=120)[0] for process in ranks]
-    assert [process.returncode for process in ranks] == [0, 0], outputs
+        "--log-format", "simple", "--no-progress-bar",
+    )  # fmt: skip
     scores = logged(outputs[0], "valid")[-1]
     retriever = export(tmp_path / "ck/checkpoint_best.pt", tmp_path / "retriever", "--data", captions / "data")
     own = scores_of(retriever, FeatureStore(captions / "store"), captions / "dev.tsv")

@@ -1,18 +1,14 @@
 """fairseq-train, export, index in fresh processes: a matcher of tokens and coloured things, and its vokenizer."""
 
-import os
 import re
 import shutil
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from commands import run_command
+from commands import run_command, train_in_two_processes
 from conftest import write_store
 from small_matcher import make_bert
 
@@ -108,25 +104,8 @@ def test_matcher_from_training_to_its_vokenizer_and_index(world: Path, user_dir:
 @pytest.mark.slow
 def test_two_processes_train_and_score_as_one(world: Path, user_dir: str, tmp_path: Path) -> None:
     """Three batches of 16 captions on two ranks: fairseq gives the second one an empty batch."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     flags = training(world, user_dir, tmp_path / "ck", "--text-encoder", world / "bert", "--batch-size", 16)
-    several = [
-        "--distributed-backend", "gloo", "--distributed-init-method", f"tcp://127.0.0.1:{port}",
-        "--distributed-no-spawn", "--distributed-world-size", 2, "--ddp-backend", "legacy_ddp", "--max-epoch", 2,
-    ]  # fmt: skip
-    command = [Path(sys.executable).with_name("fairseq-train"), *flags, *several]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [*map(str, command), "--distributed-rank", str(rank)],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in (0, 1)
-    ]  # fmt: skip
-    outputs = [process.communicate(timeout=300)[0] for process in ranks]
-    assert [process.returncode for process in ranks] == [0, 0], outputs
+    outputs = train_in_two_processes(*flags, "--max-epoch", 2)
     scores = logged(outputs[0])[-1]
     done = run_command(
         "fairseq-validate", world / "data", "--user-dir", user_dir, "--task", "image_text_matching",

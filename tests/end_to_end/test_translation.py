@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import run_command
+from commands import run_command, train_in_two_processes
 from conftest import REPOSITORY, write_image_ids, write_store
 
 from visual_grounding.storage.artefact import sha256_of_file
@@ -152,21 +152,8 @@ model:
 
 @pytest.mark.slow
 def test_two_processes_train_and_resume(tiny_translation, train_flags, tmp_path):
-    command = Path(sys.executable).with_name("fairseq-train")
-    for run, epochs in enumerate((1, 2)):
-        shared = [
-            "--distributed-backend", "gloo", "--distributed-init-method", f"file://{tmp_path}/meet{run}",
-            "--distributed-world-size", 2, "--distributed-no-spawn", "--ddp-backend", "legacy_ddp",
-            "--max-epoch", epochs,
-        ]  # fmt: skip
-        flags = [str(flag) for flag in train_flags(tiny_translation, tmp_path / "save", *shared)]
-        processes = [
-            subprocess.Popen([command, *flags, "--distributed-rank", str(rank)], stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True)
-            for rank in range(2)
-        ]  # fmt: skip
-        logs = [process.communicate(timeout=120)[0] for process in processes]
-        assert [process.returncode for process in processes] == [0, 0], logs
+    for epochs in (1, 2):
+        logs = train_in_two_processes(*train_flags(tiny_translation, tmp_path / "save", "--max-epoch", epochs))
     assert "Loaded checkpoint" in logs[0]
     load_checkpoint(tmp_path / "save/checkpoint_last.pt")
 

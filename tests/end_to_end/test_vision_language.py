@@ -1,13 +1,11 @@
 """VLP from raw text to translations: both pre-trainings, both stages, generation, typed sentences, two processes."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from commands import run_command
+from commands import run_command, train_in_two_processes
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli.generate import main as fairseq_generate
@@ -88,7 +86,6 @@ def test_text_alone_in_two_stages(world, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_two_processes_pretrain_and_translate(world, user_dir, tmp_path):
-    command = Path(sys.executable).with_name("fairseq-train")
     begun = tmp_path / "vlp_bert/checkpoint_last.pt"
     for names, more in ((PRETRAINING, SIZES), (TRANSLATION, ["-s", "en", "-t", "de", *DECODER, "--visual-pretrained",
                         begun, "--visual-freeze-encoder"])):  # fmt: skip
@@ -96,17 +93,9 @@ def test_two_processes_pretrain_and_translate(world, user_dir, tmp_path):
         flags = [
             world / "bin", "--user-dir", user_dir, "--task", task, "--arch", arch, "--criterion", criterion, "--cpu",
             "--optimizer", "adam", "--lr", 0.01, "--batch-size", 4, "--max-epoch", 1, "--save-dir", tmp_path / arch,
-            "--distributed-backend", "gloo", "--distributed-init-method", f"file://{tmp_path}/meet_{arch}",
-            "--distributed-world-size", 2, "--distributed-no-spawn", "--ddp-backend", "legacy_ddp", "--no-progress-bar",
-            "--log-format", "simple", *image_flags(world), *more,
+            "--no-progress-bar", "--log-format", "simple", *image_flags(world), *more,
         ]  # fmt: skip
-        processes = [
-            subprocess.Popen([command, *map(str, flags), "--distributed-rank", str(rank)], stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True)
-            for rank in range(2)
-        ]  # fmt: skip
-        logs = [process.communicate(timeout=300)[0] for process in processes]
-        assert [process.returncode for process in processes] == [0, 0], logs
+        logs = train_in_two_processes(*flags)
         assert "inconsistent" not in logs[0] + logs[1]
         assert task != PRETRAINING[0] or re.search(r"valid.*paired_image_accuracy", logs[0])
     load_checkpoint(tmp_path / "vlp_translation/checkpoint_last.pt")

@@ -1,17 +1,12 @@
 """Pre-training with the real commands, in fresh processes: alone, in two processes, on real photos."""
 
 import json
-import os
 import re
 import shutil
-import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import run_command
+from commands import run_command, train_in_two_processes
 from conftest import write_image_ids, write_store
 from small_pairs import binarise
 
@@ -68,24 +63,7 @@ def test_two_processes_see_the_same_masks_and_log_the_same_scores(tiny_pairs, pr
     still = ["--lr", 0, "--dropout", 0, "--attention-dropout", 0, "--visual-dropout", 0]
     one = run_command("fairseq-train", *pretrain_flags(tiny_pairs, tmp_path / "one", *still))
     assert one.returncode == 0, one.stderr
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        Path(sys.executable).with_name("fairseq-train"), *pretrain_flags(tiny_pairs, tmp_path / "two", *still),
-        "--distributed-backend", "gloo", "--distributed-init-method", f"tcp://127.0.0.1:{port}",
-        "--distributed-no-spawn", "--distributed-world-size", 2, "--ddp-backend", "legacy_ddp",
-    ]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [*map(str, command), "--distributed-rank", str(rank)],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in (0, 1)
-    ]  # fmt: skip
-    outputs = [process.communicate(timeout=240)[0] for process in ranks]
-    assert [process.returncode for process in ranks] == [0, 0], outputs
+    outputs = train_in_two_processes(*pretrain_flags(tiny_pairs, tmp_path / "two", *still))
     for split in ("train", "valid"):
         alone, together = logged(one.stdout + one.stderr, split), logged(outputs[0], split)
         assert len(alone) == len(together) == 2

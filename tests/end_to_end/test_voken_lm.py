@@ -1,17 +1,13 @@
 """Language models with vokens by the real commands: every variant, two processes, from pieces to transformers."""
 
 import json
-import os
 import re
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from commands import run_command
+from commands import run_command, train_in_two_processes
 from small_voken_lm import language_model_flags, make_voken_world, train_language_model
 
 from visual_grounding.storage.checkpoints import load_checkpoint
@@ -66,24 +62,7 @@ def test_two_processes_see_the_same_masks_and_log_the_same_scores(voken_world, u
     still = ["--user-dir", user_dir, "--lr", 0, "--bert-dropout", 0]
     one = run_command("fairseq-train", *language_model_flags(voken_world, tmp_path / "one", *still))
     assert one.returncode == 0, one.stderr
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        Path(sys.executable).with_name("fairseq-train"), *language_model_flags(voken_world, tmp_path / "two", *still),
-        "--distributed-backend", "gloo", "--distributed-init-method", f"tcp://127.0.0.1:{port}",
-        "--distributed-no-spawn", "--distributed-world-size", 2, "--ddp-backend", "legacy_ddp",
-    ]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [*map(str, command), "--distributed-rank", str(rank)],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in (0, 1)
-    ]  # fmt: skip
-    outputs = [process.communicate(timeout=300)[0] for process in ranks]
-    assert [process.returncode for process in ranks] == [0, 0], outputs
+    outputs = train_in_two_processes(*language_model_flags(voken_world, tmp_path / "two", *still))
     for split in ("train", "valid"):
         alone, together = logged(one.stdout + one.stderr, split), logged(outputs[0], split)
         assert len(alone) == len(together) == 2

@@ -1,17 +1,15 @@
 """Translation from a pre-trained stream with the real commands, in fresh processes."""
 
-import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from commands import run_command
+from commands import run_command, train_in_two_processes
 
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
@@ -156,21 +154,8 @@ def test_typed_sentences_get_images_and_the_translations_of_generation(tiny_pair
 
 @pytest.mark.slow
 def test_two_processes_start_from_pretraining(tiny_pairs, pretrained_stream, user_dir, tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    more = [*images_of(tiny_pairs), "--visual-pretrained", pretrained_stream, "--max-epoch", 1, "--distributed-backend",
-            "gloo", "--distributed-init-method", f"tcp://127.0.0.1:{port}", "--distributed-no-spawn",
-            "--distributed-world-size", 2, "--ddp-backend", "legacy_ddp"]  # fmt: skip
-    command = [Path(sys.executable).with_name("fairseq-train"), *flags_of(tiny_pairs, user_dir, tmp_path, *more)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen([*map(str, command), "--distributed-rank", str(rank)], env=environment,
-                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for rank in (0, 1)
-    ]  # fmt: skip
-    outputs = [process.communicate(timeout=240)[0] for process in ranks]
-    assert [process.returncode for process in ranks] == [0, 0], outputs
+    more = [*images_of(tiny_pairs), "--visual-pretrained", pretrained_stream, "--max-epoch", 1]
+    outputs = train_in_two_processes(*flags_of(tiny_pairs, user_dir, tmp_path, *more))
     assert all("started from" in output for output in outputs[:1])
 
 
