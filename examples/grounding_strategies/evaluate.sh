@@ -42,7 +42,8 @@ for seed in $(seq "$SEEDS"); do
     for name in $STRATEGIES; do later perplexities "$seed" "$name"; done
     finish
     # The floors: the same captions, asked of the twin that learned from the same text without photos.
-    for name in i2t ${FULL:+i2t-shuffled}; do
+    for name in i2t i2t-shuffled; do
+        if ! asked "$name " || ! asked "none-captions "; then continue; fi
         twin=(--split captions-valid --twin-checkpoint "$OUT/seed$seed/pretrained/none-captions/checkpoint_last.pt")
         perplexity "$seed" "floor.$name" "$name" "${twin[@]}"
         perplexity "$seed" "floor.$name.shuffled" "$name" "${twin[@]}" --image-order shuffled

@@ -10,12 +10,12 @@ step "captions, passages of WikiText, word vectors, nouns; photos as one region 
 run texts python $here/corpora.py --data "$DATA" --out "$OUT" ${LIMIT:+--limit "$LIMIT"}
 run photos visual-grounding import --arrays "$DATA/flickr8k/features/mobilenet1.0_pooled1024.npy" --keys "$OUT/photos.keys" \
     --made-by "MobileNetV1 1.0, mean of conv_pw_12" --out "$OUT/photos"
-if [ -n "$FULL" ]; then
-    for regions in 1 4 8 16; do
+for regions in 1 4 8 16; do
+    if asked "regions-$regions "; then
         run "regions-$regions" visual-grounding import --arrays "$OUT/regions/$regions.npy" --keys "$OUT/photos.keys" \
             --made-by "DEIMv2-Femto, COCO" --out "$OUT/detected/$regions"
-    done
-fi
+    fi
+done
 for text in captions wiki; do
     run "pieces-$text" visual-grounding prepare pieces --tokenizer "$BERT" --text "$OUT/$text"/*.txt --out "$OUT/pieces/$text"
     pieces=$OUT/pieces/$text tests=()
@@ -48,11 +48,10 @@ for split in train valid; do
     run "pair-$split" visual-grounding retrieve --method paired --image-features "$OUT/photos" \
         --keys "$OUT/captions/$split.keys" --text "$OUT/captions/$split.txt" --out "$OUT/ids/paired/$split"
 done
-most=$(printf '%s\n' $COUNTS | sort -n | tail -1)
 masked=(--mask-prob 0.15 --mask-tokenizer "$BERT")
 for method in $METHODS; do
     for split in train valid test; do
-        later find_images "$method" "$OUT/wiki/$split.txt" "wiki/$method/$split" -n "$most" "${masked[@]}"
+        later find_images "$method" "$OUT/wiki/$split.txt" "wiki/$method/$split" -n 24 "${masked[@]}"
     done
 done
 finish
@@ -97,4 +96,4 @@ for task in $TASKS; do
     done
 done
 finish
-run overlap python -c "import sys; sys.path.insert(0, '$here'); from pathlib import Path; import corpora; corpora.write_overlap(Path('$OUT'), sorted(Path('$OUT/tasks').iterdir()))"
+run "overlap-${TASKS// /-}" python -c "import sys; sys.path.insert(0, '$here'); from pathlib import Path; import corpora; corpora.write_overlap(Path('$OUT'), sorted(Path('$OUT/tasks').iterdir()))"

@@ -4,17 +4,22 @@ here=examples/grounding_strategies
 source examples/steps.sh # DATA, OUT, SEEDS, FULL, DEVICE, SIZE, LIMIT, JOBS
 find_bert
 
-TASKS=${TASKS:-sick rte}
-STRATEGIES=${STRATEGIES:-none none-captions i2t scene-16} # pre-trained; see train.sh
-TUNED=${TUNED:-none i2t scene-16}                          # of these, tuned on tasks, beside the encoder alone
-METHODS=scene                                             # how images are found for text without
-COUNTS=16                                                 # how many
+# Strategies that are pre-trained (train.sh says what each is), and of these those that are tuned on tasks, beside the
+# encoder alone. Give some of them to have those alone: STRATEGIES="none t2i" TASKS=vua.
 if [ -n "$FULL" ]; then
-    TASKS="sick rte joci vua vuan pdtb"
-    STRATEGIES="none none-captions i2t t2i both i2t-shuffled regions-1 regions-4 regions-8 regions-16 keyword-1 keyword-4 keyword-8 keyword-16 keyword-24 scene-1 scene-4 scene-8 scene-16 scene-24 object-1 object-4 object-8 object-16 object-24"
-    TUNED="none i2t t2i both keyword-16 scene-16 object-16"
-    METHODS="keyword scene object" COUNTS="1 4 8 16 24"
+    found=
+    for method in keyword scene object; do for count in 1 4 8 16 24; do found+=" $method-$count"; done; done
+    STRATEGIES=${STRATEGIES:-none none-captions i2t t2i both i2t-shuffled regions-1 regions-4 regions-8 regions-16$found}
+    TASKS=${TASKS:-sick rte joci vua vuan pdtb}
 fi
+STRATEGIES=${STRATEGIES:-none none-captions i2t scene-16} TASKS=${TASKS:-sick rte}
+asked() { case " $STRATEGIES " in *" $1"*) return ;; *) return 1 ;; esac } # a strategy and a space, or how one begins
+if [ -z "${TUNED:-}" ]; then
+    TUNED=
+    for name in none i2t t2i both keyword-16 scene-16 object-16; do if asked "$name "; then TUNED+=" $name"; fi; done
+fi
+METHODS=scene # how images are found for text without; this one's tables have the masks that all are asked by
+for method in keyword object; do if asked "$method-"; then METHODS+=" $method"; fi; done
 case $SIZE in
 small)
     UPDATES=${UPDATES:-600} TASK_UPDATES=${TASK_UPDATES:-280}

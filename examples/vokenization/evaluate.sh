@@ -3,38 +3,35 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 
-step "do tokens find their photos, and do models tell vokens? OUT/floors.json"
-run floors python $here/floors.py --matcher "$OUT/matchers/tokens" --control "$OUT/matchers/shuffled" --photos "$OUT/photos" \
-    --captions "$OUT/captions/valid.tsv" --train "$OUT/vokens/matching/train" --valid "$OUT/vokens/matching/valid" \
-    --log "$OUT/logs/seed1/train-voken.log" --out "$OUT/floors.json"
-grep -A 4 holds "$OUT/floors.json"
+if asked voken; then
+    step "do tokens find their photos, and do models tell vokens? OUT/floors.json"
+    run floors python $here/floors.py --matcher "$OUT/matchers/tokens" --control "$OUT/matchers/shuffled" --photos "$OUT/photos" \
+        --captions "$OUT/captions/valid.tsv" --train "$OUT/vokens/matching/train" --valid "$OUT/vokens/matching/valid" \
+        --log "$OUT/logs/seed1/train-voken.log" --out "$OUT/floors.json"
+    grep -A 4 holds "$OUT/floors.json"
+fi
 
-finetune() { # SEED ROW MODEL FLAGS…: OUT/seedS/scores/ROW/TASK.json
-    local seed=$1 row=$2 model=$3 task
-    shift 3
+finetune() { # SEED ROW: OUT/seedS/scores/ROW/TASK.json
+    local seed=$1 row=$2 task model=("$OUT/seed$1/models/$2")
+    case $row in
+    none) model=("$OUT/seed$seed/models/mlm-more" --random) ;; # of its sizes
+    bert) model=("$BERT") ;;
+    bert-noise) model=("$BERT" --noise-like "$OUT/seed$seed/models/bert-vision") ;;
+    esac
     for task in $TASKS; do
-        run "seed$seed/finetune-$row-$task" python $here/finetune.py --model "$model" --task "$task" --data "$OUT/tasks/$task" \
-            --seed "$seed" --epochs "$TASK_EPOCHS" "$@" --out "$OUT/seed$seed/scores/$row/$task.json"
+        run "seed$seed/finetune-$row-$task" python $here/finetune.py --model "${model[@]}" --task "$task" --data "$OUT/tasks/$task" \
+            --seed "$seed" --epochs "$TASK_EPOCHS" --out "$OUT/seed$seed/scores/$row/$task.json"
     done
 }
 for seed in $(seq "$SEEDS"); do
     step "seed $seed: fine-tuning on $TASKS"
-    for row in mlm-more voken shuffled; do later finetune "$seed" $row "$OUT/seed$seed/models/$row"; done
-    if [ -n "$FULL" ]; then
-        for row in mlm voken-only random tokens sentence-label propagated term-frequency deep-head captions wiki; do
-            later finetune "$seed" $row "$OUT/seed$seed/models/$row"
-        done
-        later finetune "$seed" none "$OUT/seed$seed/models/mlm" --random
-        later finetune "$seed" bert "$BERT"
-        later finetune "$seed" bert-vision "$OUT/seed$seed/models/bert-vision"
-        later finetune "$seed" bert-noise "$BERT" --noise-like "$OUT/seed$seed/models/bert-vision"
-    fi
+    for name in $ROWS; do later finetune "$seed" "$name"; done
 done
 finish
 
 step "tables: OUT/table.md; corpora: OUT/stats; pictures: OUT/pictures"
 texts=()
-for task in $TASKS; do texts+=("$task=$OUT/tasks/$task/sentences.txt"); done
+for task in sst2 qnli qqp mnli codah xquad rte mrpc stsb; do texts+=("$task=$OUT/tasks/$task/sentences.txt"); done
 run stats visual-grounding stats --text "captions=$OUT/text/captions.txt" "all=$OUT/text/train.txt" "${texts[@]}" \
     --by-line captions --reference all --captions captions --out "$OUT/stats"
 # The paper's Figure 4.

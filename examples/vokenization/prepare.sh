@@ -29,7 +29,7 @@ matcher() { # NAME CAPTIONS FLAGS…: OUT/matchers/NAME, exported, and OUT/index
 step "token-image matching: on the captions, and as a control on those of other photos"
 later matcher tokens captions
 later matcher shuffled shuffled
-if [ -n "$FULL" ]; then later matcher sentences captions --sentence-level; fi
+if asked sentence-label propagated; then later matcher sentences captions --sentence-level; fi
 finish
 
 vokens() { # NAME FLAGS…: OUT/vokens/NAME/{train,valid}; the training photos are the candidates
@@ -42,10 +42,12 @@ vokens() { # NAME FLAGS…: OUT/vokens/NAME/{train,valid}; the training photos a
 }
 step "vokens of the texts"
 threads=$OMP_NUM_THREADS
-if [ -z "$FULL" ]; then threads=$JOBS; fi # nothing else is done meanwhile
+if ! asked sentence-label propagated term-frequency; then threads=$JOBS; fi # nothing else is done meanwhile
 OMP_NUM_THREADS=$threads later vokens matching --retriever "$OUT/matchers/tokens" --index "$OUT/index/tokens" --device "$DEVICE"
-if [ -n "$FULL" ]; then
+if asked sentence-label propagated; then
     later vokens sentence --method sentence --retriever "$OUT/matchers/sentences" --index "$OUT/index/sentences" --device "$DEVICE"
+fi
+if asked term-frequency; then
     later vokens term-frequency --method term-frequency --tokenizer "$BERT" --image-features "$OUT/photos" \
         --captions "$OUT/captions/train.tsv"
 fi
@@ -56,10 +58,13 @@ binarise() { # NAME: OUT/bin/NAME, of pieces that all vokens share
         --trainpref "$2" --validpref "$OUT/vokens/matching/valid/tokens.txt" --destdir "$OUT/bin/$1"
 }
 binarise all "$OUT/vokens/matching/train/tokens.txt"
-if [ -n "$FULL" ]; then
-    step "captions, and as much of WikiText (the paper's Table 4); photos with their regions (Table 3)"
+if asked captions wiki; then
+    step "captions, and as much of WikiText (the paper's Table 4)"
     run pieces visual-grounding prepare pieces --tokenizer "$BERT" --text "$OUT"/text/{captions,wiki}.txt --out "$OUT/pieces"
     for name in captions wiki; do binarise $name "$OUT/pieces/$name.txt"; done
+fi
+if asked bert-vision; then
+    step "photos with their regions (Table 3)"
     cut -f2 "$OUT/captions/train.tsv" >"$OUT/vision.train"
     cut -f1 "$OUT/captions/train.tsv" >"$OUT/vision.train.keys"
     cut -f2 "$OUT/captions/valid.tsv" >"$OUT/vision.valid"

@@ -4,8 +4,20 @@ here=examples/vokenization
 source examples/steps.sh # DATA, OUT, SEEDS, FULL, DEVICE, SIZE, LIMIT, JOBS
 find_bert
 
-TASKS=${TASKS:-sst2 qqp mnli}
-if [ -n "$FULL" ]; then TASKS="sst2 qnli qqp mnli codah xquad rte mrpc stsb"; fi
+# Rows of the README's table, and tasks; give some of them to have those alone: ROWS="mlm-more random" TASKS=sst2.
+if [ -n "$FULL" ]; then
+    every="mlm random tokens voken-only sentence-label propagated term-frequency deep-head captions wiki none bert bert-vision bert-noise"
+    ROWS=${ROWS:-mlm-more voken shuffled $every} TASKS=${TASKS:-sst2 qnli qqp mnli codah xquad rte mrpc stsb}
+fi
+ROWS=${ROWS:-mlm-more voken shuffled} TASKS=${TASKS:-sst2 qqp mnli}
+asked() { # ROW…: whether one of them is to be there
+    local row
+    for row; do case " $ROWS " in *" $row "*) return ;; esac; done
+    return 1
+}
+# What these rows are made like.
+if asked bert-noise && ! asked bert-vision; then ROWS="bert-vision $ROWS"; fi
+if asked none && ! asked mlm-more; then ROWS="mlm-more $ROWS"; fi
 TASK_EPOCHS=${TASK_EPOCHS:-3}
 case $SIZE in
 small)

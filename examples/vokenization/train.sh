@@ -26,23 +26,28 @@ vision_language() { # SEED: BERT, trained on with photos (Table 3), and its text
         --checkpoint "$OUT/seed$1/checkpoints/vision/checkpoint_last.pt" --out "$OUT/seed$1/models/bert-vision"
 }
 
+row() { # SEED ROW: the language model of a row of the README's table
+    case $2 in
+    mlm-more) model "$1" mlm-more all "$MORE_UPDATES" ;;
+    voken) model "$1" voken all "$UPDATES" $(vokens matching) ;;
+    shuffled) model "$1" shuffled all "$UPDATES" $(vokens matching) --voken-labels shuffled ;;
+    mlm) model "$1" mlm all "$UPDATES" ;;
+    voken-only) model "$1" voken-only all "$UPDATES" $(vokens matching) --mlm-weight 0 ;;
+    random) model "$1" random all "$UPDATES" $(vokens matching) --voken-labels random ;;
+    tokens) model "$1" tokens all "$UPDATES" --voken-labels tokens ;;
+    sentence-label) model "$1" sentence-label all "$UPDATES" $(vokens sentence) --voken-sentence-label cls ;;
+    propagated) model "$1" propagated all "$UPDATES" $(vokens sentence) ;;
+    term-frequency) model "$1" term-frequency all "$UPDATES" $(vokens term-frequency) ;;
+    deep-head) model "$1" deep-head all "$UPDATES" $(vokens matching) --voken-head deep ;;
+    captions | wiki) model "$1" "$2" "$2" "$((UPDATES / 5))" ;;
+    bert-vision) vision_language "$1" ;;
+    none | bert | bert-noise) ;; # random weights, those of BERT, and these with noise
+    *) echo "ROWS should be rows of $here/README.md, but has '$2'." >&2; return 2 ;;
+    esac
+}
+
 for seed in $(seq "$SEEDS"); do
-    step "seed $seed: language models"
-    later model "$seed" mlm-more all "$MORE_UPDATES"
-    later model "$seed" voken all "$UPDATES" $(vokens matching)
-    later model "$seed" shuffled all "$UPDATES" $(vokens matching) --voken-labels shuffled
-    if [ -n "$FULL" ]; then
-        later model "$seed" mlm all "$UPDATES"
-        later model "$seed" voken-only all "$UPDATES" $(vokens matching) --mlm-weight 0
-        later model "$seed" random all "$UPDATES" $(vokens matching) --voken-labels random
-        later model "$seed" tokens all "$UPDATES" --voken-labels tokens
-        later model "$seed" sentence-label all "$UPDATES" $(vokens sentence) --voken-sentence-label cls
-        later model "$seed" propagated all "$UPDATES" $(vokens sentence)
-        later model "$seed" term-frequency all "$UPDATES" $(vokens term-frequency)
-        later model "$seed" deep-head all "$UPDATES" $(vokens matching) --voken-head deep
-        later model "$seed" captions captions "$((UPDATES / 5))"
-        later model "$seed" wiki wiki "$((UPDATES / 5))"
-        later vision_language "$seed"
-    fi
+    step "seed $seed: language models: $ROWS"
+    for name in $ROWS; do later row "$seed" "$name"; done
 done
 finish

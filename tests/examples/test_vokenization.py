@@ -280,3 +280,11 @@ def test_recipe_runs_from_raw_files_to_scores_on_a_slice(real_data, tmp_path) ->
     assert {(row, task) for row in found for task in found[row]} == expected
     assert set(json.loads((tmp_path / "floors.json").read_text())["holds"]) == {"recall", "masked", "visible"}
     assert len(list((tmp_path / "pictures").glob("line-*.png"))) == 2
+    # Other rows in the same folder; what is done stays.
+    done_before = {path: path.stat().st_mtime_ns for path in (tmp_path / "done").rglob("*") if path.is_file()}
+    for part in ("prepare", "train", "evaluate"):
+        done = run_script(f"{part}.sh", DATA=real_data, OUT=tmp_path, **choices, ROWS="none random", **for_scripts())
+        assert done.returncode == 0, f"{part}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    found = json.loads((tmp_path / "table.json").read_text())
+    assert {(row, task) for row in found for task in found[row]} == expected | {("none", "qqp"), ("random", "qqp")}
+    assert {path: path.stat().st_mtime_ns for path in done_before} == done_before
