@@ -11,6 +11,7 @@ fairseq's layers are time-first: they take and return (T, B, D). `*_padding_mask
 `x0, y0, x1, y1` in 0..1. Fractions are 0..1 in code, percent only in what a person reads; BLEU is 0..100.
 """
 
+from . import _interrupted  # noqa: F401, I001 -- before anything that takes time
 from importlib import import_module
 from typing import TYPE_CHECKING
 

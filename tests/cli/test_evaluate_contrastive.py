@@ -90,6 +90,14 @@ def test_one_run_that_is_given_twice_is_refused(files: dict[str, Any], capsys: p
     assert "should score two translations of each sentence, but are the same." in capsys.readouterr().err
 
 
+def test_a_run_that_is_not_there_or_no_file_is_refused(
+    files: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path, message in ((tmp_path / "gone", "No such file"), (tmp_path, "Is a directory"), ("/dev/zero", "a device")):
+        assert contrastive(files, incorrect=str(path)) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_a_twin_that_scored_other_translations_is_noticed(
     files: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

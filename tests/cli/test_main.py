@@ -4,6 +4,7 @@ import errno
 import os
 import pickle
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import run_command
+from conftest import REPOSITORY
 
 import visual_grounding
 from visual_grounding.cli import average, import_
@@ -135,6 +137,22 @@ def test_interrupted_verb_exits_with_130_and_one_line(monkeypatch, capsys):
     assert capsys.readouterr().err == f"visual-grounding import: interrupted{again}\n"
     assert main(["average", "--out", "averaged", "--inputs", "a.pt"]) == 130
     assert capsys.readouterr().err == "visual-grounding average: interrupted\n"
+
+
+@pytest.mark.parametrize("program", ["/bin/visual-grounding", "/bin/other"])
+def test_ctrl_c_while_the_command_is_imported_is_one_line(program: str) -> None:
+    script = f"import sys; sys.argv[0] = {program!r}; import visual_grounding; raise KeyboardInterrupt"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    if program == "/bin/other":  # whose matter it is
+        assert "Traceback" in done.stderr
+    else:
+        assert (done.returncode, done.stderr) == (-signal.SIGINT, "visual-grounding: interrupted\n")
+
+
+def test_interrupting_comes_before_anything_that_takes_time() -> None:
+    source = (REPOSITORY / "visual_grounding/__init__.py").read_text(encoding="utf-8")
+    imports = [line for line in source.splitlines() if line.startswith(("import ", "from "))]
+    assert imports[0].startswith("from . import _interrupted")
 
 
 def test_only_the_first_rank_prints_the_result(monkeypatch, capsys):

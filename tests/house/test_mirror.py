@@ -11,6 +11,7 @@ TESTS = REPOSITORY / "tests"
 # Files that are tested through what they serve, and where. A file that gets tests of its own leaves this list.
 ELSEWHERE = {
     "__main__.py": "cli/test_main.py",
+    "_interrupted.py": "cli/test_main.py",
     "_version.py": "cli/test_main.py",
     "analysis/overlay.py": "cli/test_report_heatmap.py",
     "analysis/text_over_image.py": "cli/test_report_heatmap.py",
@@ -90,7 +91,6 @@ ELSEWHERE = {
     "retrieval/trained_towers.py": "retrieval/test_token_matcher.py",
     "storage/estimate.py": "features/test_dry_run.py",
     "storage/signature.py": "features/test_store.py",
-    "storage/whole_folder.py": "retrieval/test_retriever_folder.py",
     "tasks/grounded_sentence_prediction.py": "tasks/test_understanding.py",
     "tasks/grounded_tagging.py": "tasks/test_understanding.py",
     "text/captions.py": "faults/test_fuzzed_files.py",

@@ -262,3 +262,10 @@ def test_pipes_devices_and_names_that_are_none_are_unreadable_images(tmp_path):
     assert reasons[:3] == [device, device, missing] and reasons[3].startswith("no name of a file: embedded null")
     assert reasons[4] == "can't be read: File name too long"
     assert reasons[5:] == [device, missing, "1073741825 bytes, more than 1073741824", device]
+
+
+def test_a_pipe_or_a_device_in_the_place_of_a_source_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(InputError, match=f"{path} should be a folder, a tar, .* is a pipe or a device, not a file"):
+            open_images(path)

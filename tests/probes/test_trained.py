@@ -1,5 +1,6 @@
 """Checkpoints as probes load them, and what they refuse."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -89,6 +90,18 @@ def test_what_is_no_checkpoint_is_refused(animals: Path, tmp_path: Path) -> None
         load(tmp_path / "torn.pt")
     with pytest.raises(InputError, match=r"changed\.pt should be a checkpoint of fairseq-train, but doesn't say how"):
         load(changed(animals / "text.pt", tmp_path, cfg=None))
+    torch.save({"args": None, "model": {"w": torch.ones(2)}}, tmp_path / "bare.pt")
+    with pytest.raises(InputError, match=r"bare\.pt should be a checkpoint .* lacks what fairseq expects .*best_loss"):
+        load(tmp_path / "bare.pt")
+    with pytest.raises(InputError, match=r"lacks what fairseq expects in one \(IndexError"):
+        load(changed(animals / "text.pt", tmp_path, optimizer_history=[]))
+    os.mkfifo(tmp_path / "pipe.pt")  # fairseq would wait for it
+    with pytest.raises(InputError, match=r"pipe\.pt should be a checkpoint .* is a pipe or a device, not a file"):
+        load(tmp_path / "pipe.pt")
+    cfg = torch.load(animals / "text.pt", weights_only=True)["cfg"]
+    cfg["task"]["data"] = 5
+    with pytest.raises(InputError, match=r"5 should hold the binarised text"):
+        load(changed(animals / "text.pt", tmp_path, cfg=cfg))
 
 
 def test_text_that_was_moved_is_refused_until_it_is_named(animals: Path, tmp_path: Path) -> None:

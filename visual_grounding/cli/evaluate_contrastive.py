@@ -64,10 +64,10 @@ def run(args: argparse.Namespace) -> None:
     pairs = {"hypothesis": (args.correct, args.incorrect)}
     if args.twin_correct:
         pairs["twin"] = (args.twin_correct, args.twin_incorrect)
+    runs = {name: (read_scored_targets(right), read_scored_targets(wrong)) for name, (right, wrong) in pairs.items()}
     for right, wrong in pairs.values():
         if sha256_of_file(right) == sha256_of_file(wrong):
             raise InputError(f"{right} and {wrong} should score two translations of each sentence, but are the same.")
-    runs = {name: (read_scored_targets(right), read_scored_targets(wrong)) for name, (right, wrong) in pairs.items()}
     verdicts = {}
     for name, (correct, incorrect) in runs.items():
         try:

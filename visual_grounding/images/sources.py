@@ -13,6 +13,7 @@ from typing import Protocol
 from PIL import Image
 
 from ..errors import InputError
+from ..storage.outside import check_file
 from .decoding import MAX_PIXELS, UnreadableImage, decode
 from .files import images_below, listed_images
 from .keys import SUFFIXES, check_keys
@@ -120,6 +121,10 @@ def _containers(path: Path) -> tuple[str | None, list[Path], Path]:
         found = containers_in(path)
         return (*found, path) if found else (None, [], path)
     if os.path.exists(path):
+        try:
+            check_file(path, pipes=path.suffix.lower() == ".txt")
+        except OSError as error:
+            raise InputError(f"{path} should be {SOURCES}, but {error.strerror}.") from error
         return (PARQUET if kind_of(path) == PARQUET else None), [path], path.parent
     if not is_pattern(str(path)):
         raise InputError(f"{path} should be {SOURCES}, but doesn't exist.")

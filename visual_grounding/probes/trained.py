@@ -15,8 +15,9 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 from omegaconf import open_dict
 
-from ..errors import InputError
+from ..errors import InputError, in_short
 from ..storage.checkpoints import architecture, load_checkpoint
+from ..storage.outside import reading
 from ..tasks.grounded_translation import MissingDictionary
 
 
@@ -88,7 +89,7 @@ def load_trained(
         for setting, value in changes.items():
             if setting in cfg.task and (cfg.task.get("image_features") or not setting.startswith("image")):
                 cfg.task[setting] = value
-    data = utils.split_paths(cfg.task.data or "")[:1]
+    data = utils.split_paths(str(cfg.task.data or ""))[:1]
     if not all(map(os.path.isdir, data)):
         raise InputError(
             f"{data[0]} should hold the binarised text that {path} is asked, but is no folder from here. A checkpoint "
@@ -112,13 +113,17 @@ def _state_of(path: Path) -> dict[str, Any]:
     Raises:
         InputError: it isn't a checkpoint, or doesn't say its task.
     """
+    wanted = f"{path} should be a checkpoint of fairseq-train, but"
+    with reading(path, "a checkpoint of fairseq-train"):  # fairseq would wait for a pipe
+        pass
     try:
         state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
-    except Exception:
-        load_checkpoint(path)
-        raise
+    except Exception as error:
+        load_checkpoint(path)  # says what it is, where it is no checkpoint
+        said = f"{type(error).__name__}: {in_short(error)}"
+        raise InputError(f"{wanted} lacks what fairseq expects in one ({said}).") from error
     if not state.get("cfg"):
-        raise InputError(f"{path} should be a checkpoint of fairseq-train, but doesn't say how it was trained.")
+        raise InputError(f"{wanted} doesn't say how it was trained.")
     return state
 
 

@@ -50,17 +50,31 @@ def _flush(path: Path) -> None:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which the kernel frees when the process dies; none where the file system has no locks."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    """Hold the folder's lock."""
+    handle = lock_folder(folder)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                f"{folder} is being written by another process. Wait for it, or choose another folder.", "out"
-            ) from error
-        except OSError:
-            pass
         yield
     finally:
         os.close(handle)
+
+
+def lock_folder(folder: Path) -> int:
+    """Lock a folder, and return its handle: closed, or freed by the kernel when the process dies, it is free again.
+
+    Where the file system has no locks there is none.
+
+    Raises:
+        InputError: another process has it.
+        OSError: it can't be opened.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise InputError(
+            f"{folder} is being written by another process. Wait for it, or choose another folder.", "out"
+        ) from error
+    except OSError:
+        pass
+    return handle

@@ -2,16 +2,19 @@
 
 A folder is written beside its place and renamed: killed at any moment, a command leaves the older folder or the new
 one, never a part of either. An older one is moved aside for that, as a folder can't be renamed onto one that isn't
-empty: killed between the two renames, it leaves none under the name. The next run puts it back before it begins.
+empty: killed between the two renames, it leaves none under the name. The next run puts it back before it begins. Who
+writes holds a lock on the folder beside, so that two commands don't write one.
 """
 
 import os
 import shutil
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import InputError
 from .artefact import PARTIAL, sync_folder
+from .file_set import lock_folder
 
 REPLACED = ".replaced"  # behind the name of an older folder, while the new one takes its place
 
@@ -26,36 +29,60 @@ def write_folder(folder: Path, write_files: Callable[[Path], None], stays: Calla
             InputError where the folder holds something else.
 
     Raises:
-        InputError: the folder holds something else, or can't be written.
+        InputError: the folder holds something else, can't be written, or is being written by another process.
     """
     place, beside, older = (beside_of(folder, suffix) for suffix in ("", PARTIAL, REPLACED))
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        _restore(place, older)
-        kept = set(stays(place)) if place.exists() else set()
-        for left in (beside, older):
-            if left.exists():
-                shutil.rmtree(left)
-        if kept:
-            shutil.copytree(
-                place,
-                beside,
-                symlinks=True,
-                ignore=lambda here, names: _but(kept, names) if Path(here) == place else (),
-            )
-        beside.mkdir(exist_ok=True)
-        write_files(beside)
-        _flush(beside)
-        if place.exists():
-            place.rename(older)
-        beside.rename(place)
-        sync_folder(place.parent)
+        lock, ours = _lock(beside), beside
+        try:
+            _restore(place, older)
+            kept = set(stays(place)) if place.exists() else set()
+            shutil.rmtree(older, ignore_errors=True)
+            _empty(beside)
+            if kept:
+                shutil.copytree(
+                    place,
+                    beside,
+                    symlinks=True,
+                    ignore=lambda here, names: _but(kept, names) if Path(here) == place else (),
+                    dirs_exist_ok=True,
+                )
+            write_files(beside)
+            _flush(beside)
+            if place.exists():
+                place.rename(older)
+            beside.rename(place)
+            ours = older  # from here on the folder beside may be another process's
+            sync_folder(place.parent)
+        finally:
+            _restore(place, older)
+            for left in (ours, older):
+                shutil.rmtree(left, ignore_errors=True)
+            os.close(lock)
     except OSError as error:
         raise InputError(f"{folder} can't be written: {error.strerror or error}.") from error
-    finally:
-        _restore(place, older)
-        for left in (beside, older):
-            shutil.rmtree(left, ignore_errors=True)
+
+
+def _lock(beside: Path) -> int:
+    """Make the folder beside, or take the one that a killed run left, and lock it; returns its handle."""
+    while True:
+        beside.mkdir(exist_ok=True)
+        with suppress(FileNotFoundError):  # another process put it in its place just now
+            handle = lock_folder(beside)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), beside.stat()):
+                    return handle
+            os.close(handle)
+
+
+def _empty(folder: Path) -> None:
+    """Remove what lies in a folder."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def beside_of(folder: Path, suffix: str) -> Path:

@@ -1,0 +1,85 @@
+"""A folder as a whole or not at all; who writes it writes alone. Kills: `retrieval/test_retriever_folder.py`."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from visual_grounding.errors import InputError
+from visual_grounding.storage import whole_folder
+from visual_grounding.storage.whole_folder import write_folder
+
+
+def writing(content: str):
+    return lambda folder: [(folder / name).write_text(content) for name in ("a", "b")]
+
+
+def content_of(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_second_writer_is_refused_and_disturbs_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def write(folder: Path) -> None:
+        (folder / "a").write_text("first")
+        with pytest.raises(InputError, match=r"out\.partial is being written by another process\. Wait") as refused:
+            write_folder(out, writing("second"), lambda _: ())
+        assert refused.value.choices == ("out",)
+        (folder / "b").write_text("first")
+
+    write_folder(out, write, lambda _: ())
+    assert content_of(out) == {"a": "first", "b": "first"}
+    write_folder(out, writing("third"), lambda _: ())
+    assert content_of(out) == {"a": "third", "b": "third"} and os.listdir(tmp_path) == ["out"]
+
+
+def test_what_a_killed_writer_left_is_cleared(tmp_path: Path) -> None:
+    left = tmp_path / "out.partial"
+    (left / "folder").mkdir(parents=True)
+    (left / "folder/file").write_text("half")
+    (left / "old").write_text("half")
+    (left / "link").symlink_to("old")
+    write_folder(tmp_path / "out", writing("whole"), lambda _: ())
+    assert content_of(tmp_path / "out") == {"a": "whole", "b": "whole"}
+
+
+def test_folder_that_was_published_before_it_could_be_locked_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process renames the folder beside between its being made here and its being locked."""
+    out, beside, lock = tmp_path / "out", tmp_path / "out.partial", whole_folder.lock_folder
+    times = []
+
+    def lock_late(folder: Path) -> int:
+        times.append(len(times))
+        if len(times) == 1:  # gone before it is opened
+            (beside / "a").write_text("other's")
+            beside.rename(out)
+            return lock(folder)
+        handle = lock(folder)
+        if len(times) == 2:  # and once more, after it
+            beside.rename(tmp_path / "moved")
+        return handle
+
+    monkeypatch.setattr(whole_folder, "lock_folder", lock_late)
+    write_folder(out, writing("ours"), lambda _: ())
+    assert len(times) == 3 and content_of(out) == {"a": "ours", "b": "ours"}
+    assert list((tmp_path / "moved").iterdir()) == []
+
+
+def test_next_writer_keeps_its_folder_when_the_one_before_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may begin as soon as the folder beside was renamed, before the first process has finished."""
+    out, beside, sync = tmp_path / "out", tmp_path / "out.partial", whole_folder.sync_folder
+
+    def begin(folder: Path) -> None:
+        if folder == tmp_path:
+            beside.mkdir()
+            (beside / "of the next").write_text("x")
+        sync(folder)
+
+    monkeypatch.setattr(whole_folder, "sync_folder", begin)
+    write_folder(out, writing("first"), lambda _: ())
+    assert content_of(out) == {"a": "first", "b": "first"} and content_of(beside) == {"of the next": "x"}
