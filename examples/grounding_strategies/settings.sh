@@ -13,7 +13,7 @@ if [ -n "$FULL" ]; then
     TASKS=${TASKS:-sick rte joci vua vuan pdtb}
 fi
 STRATEGIES=${STRATEGIES:-none none-captions i2t scene-16} TASKS=${TASKS:-sick rte}
-asked() { case " $STRATEGIES " in *" $1"*) return ;; *) return 1 ;; esac } # a strategy and a space, or how one begins
+asked() { case " $STRATEGIES " in *" $1"*) return 0 ;; *) return 1 ;; esac } # a strategy and a space, or how one begins
 if [ -z "${TUNED:-}" ]; then
     TUNED=
     for name in none i2t t2i both keyword-16 scene-16 object-16; do if asked "$name "; then TUNED+=" $name"; fi; done

@@ -12,7 +12,7 @@ fi
 ROWS=${ROWS:-mlm-more voken shuffled} TASKS=${TASKS:-sst2 qqp mnli}
 asked() { # ROW…: whether one of them is to be there
     local row
-    for row; do case " $ROWS " in *" $row "*) return ;; esac; done
+    for row; do case " $ROWS " in *" $row "*) return 0 ;; esac; done
     return 1
 }
 # What these rows are made like.
