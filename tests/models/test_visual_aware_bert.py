@@ -193,12 +193,15 @@ def test_everything_is_trained_downstream(world):
 def pretrained(world, tmp_path):
     """A grounded language model's checkpoint, with images and without, over the same encoder's pieces."""
 
-    def make(images=True):
+    def make(images=True, **flags):
         folder = make_lm_world(tmp_path / f"lm{images}")
         task = make_lm_task(folder, images=images)
-        args = Namespace(arch="grounded_albert", _name="grounded_albert", grounded_text_encoder=str(folder / "encoder"))
+        flags["grounded_text_encoder"] = str(folder / "encoder")
+        args = Namespace(arch="grounded_albert", _name="grounded_albert", **flags)
         torch.manual_seed(7)
         model = GroundedAlbertModel.build_model(args, task)
+        if model.encoder.standardise is not None:
+            model.encoder.standardise.norm.running_mean.uniform_()
         path = tmp_path / f"lm{images}.pt"
         torch.save({"cfg": {"model": args, "task": {"_name": "grounded_lm"}}, "model": model.state_dict(),
                     "task_state": dict(task.state._state)}, path)  # fmt: skip
@@ -224,6 +227,30 @@ def test_pretraining_is_gone_on_from(pretrained, seen, images, world, caplog):
     anew = said.partition("started anew: ")[2].partition(";")[0]
     assert "head.output.weight" in anew and ("image_projection" in anew) == (images and not seen)
     assert ("image_projection" in said.partition("left out")[2]) == (seen and not images)
+
+
+@pytest.mark.parametrize("images", [True, False])
+def test_features_are_standardised_as_in_pretraining(pretrained, world, images):
+    path, before = pretrained(visual_standardise=True)
+    model, args = grounded(
+        world, make_task(world, images=images), visual_pretrained=str(path), grounded_text_encoder=None
+    )
+    assert args.visual_standardise
+    if images:
+        kept = before.encoder.standardise.norm.running_mean
+        assert kept.any() and torch.equal(model.encoder.standardise.norm.running_mean, kept)
+    else:
+        assert model.encoder.standardise is None
+
+
+def test_features_that_pretraining_read_as_they_are_cannot_be_standardised(pretrained, world):
+    path, _ = pretrained()
+    flags = {"visual_pretrained": str(path), "grounded_text_encoder": None, "visual_standardise": True}
+    with pytest.raises(InputError, match=r"--visual-standardise is given, but training goes on from .* as they are"):
+        grounded(world, make_task(world), **flags)
+    path, _ = pretrained(images=False)  # which never saw any
+    model, _ = grounded(world, make_task(world), **{**flags, "visual_pretrained": str(path)})
+    assert model.encoder.standardise is not None
 
 
 def test_what_was_pretrained_on_other_words_or_features_is_refused(pretrained, world, tmp_path):

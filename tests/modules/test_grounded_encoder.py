@@ -22,9 +22,9 @@ def choices(tmp_path_factory):
     return found
 
 
-def make(choices, text="small", cross_modal="small", features=FEATURES, ranks=3, seed=0):
+def make(choices, text="small", cross_modal="small", features=FEATURES, ranks=3, seed=0, standardise=False):
     torch.manual_seed(seed)
-    return GroundedEncoder(choices[text], choices[cross_modal], features, ranks).eval()
+    return GroundedEncoder(choices[text], choices[cross_modal], features, ranks, standardise).eval()
 
 
 def batch(rows=2, images=2, regions=2):
@@ -90,6 +90,24 @@ def test_ranks_tell_images_apart(choices):
     with torch.no_grad():
         encoder.image_ranks.weight.fill_(0.5)
     assert torch.allclose(encoder(tokens, visual).text[0], encoder(tokens, swapped).text[0], atol=1e-5)
+
+
+def test_standardised_features_are_those_of_the_regions_that_are_seen(choices):
+    plain, encoder = make(choices), make(choices, standardise=True)
+    encoder.load_state_dict(plain.state_dict(), strict=False)
+    tokens, visual = batch()
+    masked = torch.zeros(2, 2, 2, dtype=torch.bool)
+    masked[0, 0, 1] = visual["padding_mask"][1, 1, 0] = True
+    seen = ~(masked | visual["padding_mask"])
+    features = visual["features"] * 3 + 5
+    chosen = features[seen]  # (6, F)
+    expected = features.clone()
+    expected[seen] = (chosen - chosen.mean(0)) / (chosen.var(0, unbiased=False) + 1e-5).sqrt()
+    for module in encoder.modules():  # no dropout; statistics of the batch
+        module.training = module is encoder.standardise.norm or module is encoder.standardise
+    found = encoder(tokens, {**visual, "features": features}, masked).text
+    assert torch.allclose(found, plain(tokens, {**visual, "features": expected}, masked).text, atol=1e-5)
+    assert torch.allclose(encoder.standardise.norm.running_mean, 0.1 * chosen.mean(0), atol=1e-5)
 
 
 def test_a_masked_region_shows_nothing_but_its_rank(choices):

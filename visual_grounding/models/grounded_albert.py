@@ -18,13 +18,13 @@ from .bert_choices import gone_on_from
 from .prediction import PredictionModel, outputs_of
 from .presets import register_presets
 from .pretrained_start import Pretrained, PretrainedStartConfig, pretrained_of, read_pretrained, start_from
-from .visual_model import StrictLoading, VisualModelConfig, features_of, take_feature_size
+from .visual_model import StandardisedFeaturesConfig, StrictLoading, features_of, take_feature_size
 
 TEXT_ENCODER = "albert-base-v2"  # GS §3.3
 
 
 @dataclass
-class GroundedAlbertConfig(PretrainedStartConfig, VisualModelConfig):
+class GroundedAlbertConfig(PretrainedStartConfig, StandardisedFeaturesConfig):
     """The flags of the two encoders."""
 
     grounded_text_encoder: str = field(
@@ -208,12 +208,14 @@ def build_prediction(args: Namespace, task: Any) -> PredictionModel:
         pretrained.check_features(task)
     model = PredictionModel(build_grounded_encoder(args, task, pretrained), int(task.outputs))
     if pretrained is not None:
-        unseen = [] if model.encoder.feature_size else ["encoder.image_projection.*", "encoder.image_ranks.*"]
+        looking = ("encoder.image_projection.", "encoder.image_ranks.", "encoder.standardise.")
+        unseen = [] if model.encoder.feature_size else [f"{name}*" for name in looking]
         own = [name for name, _ in model.named_parameters() if name.startswith("encoder.")]
+        own += [name for name, _ in model.named_buffers() if name.startswith("encoder.standardise.")]
         left = ["word_head.*", "image_head.*", *unseen]
         if not any(name.startswith("encoder.image_projection.") for name in pretrained.weights):
             # It never saw an image, so what looks at them begins here.
-            begun = [name for name in own if name.startswith(("encoder.image_projection.", "encoder.image_ranks."))]
+            begun = [name for name in own if name.startswith(looking)]
             own = [name for name in own if name not in begun]
             start_from(model, {name: name for name in own}, pretrained, left, ["head.*", *begun])
         else:
@@ -240,7 +242,8 @@ def build_grounded_encoder(args: Namespace, task: Any, pretrained: Optional[Pret
         raise InputError(f"--grounded-dropout should be at least 0 and less than 1, but is {dropout}.")
     read = _take_encoders(args, task, pretrained)
     text, cross_modal = json.loads(args.grounded_config)
-    encoder = GroundedEncoder(text, cross_modal, args.visual_feature_size, args.image_ranks)
+    standardise = bool(getattr(args, "visual_standardise", False))  # checkpoints of before don't say
+    encoder = GroundedEncoder(text, cross_modal, args.visual_feature_size, args.image_ranks, standardise)
     if read is not None:
         encoder.text.model.load_state_dict(read[0].weights)
         encoder.cross_modal.load_encoder(read[1].weights)
@@ -267,6 +270,14 @@ def _take_encoders(
                     f"{getattr(theirs, flag, None)}: leave the flag out."
                 )
         args.image_ranks = theirs.image_ranks
+        if theirs.visual_feature_size:
+            standardised = bool(getattr(theirs, "visual_standardise", False))
+            if getattr(args, "visual_standardise", False) and not standardised:
+                raise InputError(
+                    f"--visual-standardise is given, but training goes on from {pretrained.path}, which reads features "
+                    "as they are: leave the flag out."
+                )
+            args.visual_standardise = standardised
         choices = json.loads(theirs.grounded_config)
         args.grounded_config = json.dumps(
             [read_dropout(each, dropout) for each in choices] if dropout is not None else choices

@@ -38,7 +38,19 @@ class VisualModelConfig(FairseqDataclass):
 
 
 @dataclass
-class ImageProjectionConfig(VisualModelConfig):
+class StandardisedFeaturesConfig(VisualModelConfig):
+    """The flag of what is done to image features before anything else."""
+
+    visual_standardise: bool = field(
+        default=False,
+        metadata={
+            "help": "bring every image feature to mean 0 and variance 1 (several processes: with --broadcast-buffers)"
+        },
+    )
+
+
+@dataclass
+class ImageProjectionConfig(StandardisedFeaturesConfig):
     """The flags of what brings image features to the size of a model."""
 
     visual_ffn_dim: int = field(
@@ -46,12 +58,6 @@ class ImageProjectionConfig(VisualModelConfig):
     )
     visual_dropout: float = field(
         default=0.0, metadata={"help": "dropout on image features, before and after projection"}
-    )
-    visual_standardise: bool = field(
-        default=False,
-        metadata={
-            "help": "bring every image feature to mean 0 and variance 1 (several processes: with --broadcast-buffers)"
-        },
     )
 
 

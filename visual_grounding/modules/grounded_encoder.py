@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from .pretrained_encoder import CrossModalEncoder, build_encoder
+from .standardisation import BatchStandardisation
 
 _DEVIATION = 0.02  # of first weights, as in BERT and ALBERT
 
@@ -43,6 +44,8 @@ class GroundedEncoder(nn.Module):
         cross_modal: those of the other one.
         feature_size: F; 0 for a model that always has the placeholder.
         ranks: images of a sentence at most.
+        standardise: bring every feature to mean 0 and variance 1 first, by the regions that aren't hidden. Features
+            after a ReLU share one large direction, along which each step then moves all images alike.
 
     Shapes:
         tokens: (B, T);  features: (B, N, R, F);  padding_mask, masked: (B, N, R), True = absent, or masked
@@ -53,7 +56,14 @@ class GroundedEncoder(nn.Module):
         ValueError: images for a model without.
     """
 
-    def __init__(self, text: Mapping[str, Any], cross_modal: Mapping[str, Any], feature_size: int, ranks: int) -> None:
+    def __init__(
+        self,
+        text: Mapping[str, Any],
+        cross_modal: Mapping[str, Any],
+        feature_size: int,
+        ranks: int,
+        standardise: bool = False,
+    ) -> None:
         super().__init__()
         self.text = build_encoder(text)
         self.cross_modal = CrossModalEncoder(cross_modal)
@@ -62,6 +72,7 @@ class GroundedEncoder(nn.Module):
         self.bridge = nn.Linear(self.text.size, size) if self.text.size != size else nn.Identity()
         self.feature_size = feature_size
         self.ranks = ranks
+        self.standardise = BatchStandardisation(feature_size) if feature_size and standardise else None
         if feature_size:
             self.image_projection = nn.Linear(feature_size, size)
             nn.init.normal_(self.image_projection.weight, std=_DEVIATION)
@@ -135,6 +146,9 @@ class GroundedEncoder(nn.Module):
                 f"the model tells {self.ranks} images of a sentence apart, but there are {images}, of all its tables. "
                 f"Take fewer with --images-per-sentence, or train one with --image-ranks {images}."
             )
+        if self.standardise is not None:
+            absent = visual["padding_mask"]
+            features = self.standardise(features, ~(absent if masked is None else absent | masked))
         if masked is not None:
             features = features.masked_fill(masked.unsqueeze(-1), 0)
         rank = self.image_ranks.weight[:images, None]  # (N, 1, D)
