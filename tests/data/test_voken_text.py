@@ -81,16 +81,18 @@ def test_vokens_of_another_text_are_refused_with_the_line(world, tmp_path, lines
         opened(world / "bin", folder)
 
 
-def test_same_sizes_are_compared_at_both_ends_of_a_long_text(tmp_path, monkeypatch):
-    """The ends of tokens.txt are 60 bytes here, of lines of 12 bytes: 10 of 200 lines are read."""
+def test_same_sizes_are_compared_at_places_all_over_a_long_text(tmp_path, monkeypatch):
+    """Three places of 60 bytes here, of lines of 12 bytes: 15 of 200 lines are compared."""
     from visual_grounding.data import voken_text
-    from visual_grounding.text.both_ends import both_ends
+    from visual_grounding.text.spread_lines import spread_lines
 
-    monkeypatch.setattr(voken_text, "both_ends", lambda path: both_ends(path, 60))
+    monkeypatch.setattr(voken_text, "spread_lines", lambda path: spread_lines(path, 3, 60))
     make_voken_world(tmp_path)
     lines = ["dog dog dog"] * 200
     binarise_vokens(write_vokens(tmp_path / "own", lines, tmp_path / "tokenizer"), tmp_path / "text/train")
-    for changed, seen in ((0, True), (4, True), (5, False), (100, False), (195, True), (199, True)):
+    compared = {*range(5), *range(98, 103), *range(195, 200)}
+    for changed in (0, 4, 5, 97, 98, 102, 103, 194, 195, 199):
+        seen = changed in compared
         other = [*lines[:changed], "dog a dog", *lines[changed + 1 :]]
         folder = write_vokens(tmp_path / f"other{changed}", other, tmp_path / "tokenizer")
         if seen:
