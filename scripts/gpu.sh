@@ -23,18 +23,18 @@ list() {
     # The benchmarks come before the long ones: their tables are what only such a machine can give.
     cat <<'PARTS'
 machine	30	nvidia-smi -L; python scripts/gpu_machine.py
-tests	480	python -m pytest -m gpu -n 4 -q --durations=5
+tests	440	python -m pytest -m gpu -n 4 -q --durations=5
 search	60	python benchmarks/search.py
 nearest image	60	python benchmarks/nearest_image.py
 training step	150	python benchmarks/training_step.py
 modality loss	90	python benchmarks/modality_loss.py --steps 20
 pre-training step	60	python benchmarks/pretraining_step.py --steps 20
-vokenization	240	python benchmarks/vokenization.py --encoder base
+vokenization	100	python benchmarks/vokenization.py --encoder base --lines 8000 --pairs 3
 understanding step	60	python benchmarks/understanding_step.py --steps 20 --size 768 --layers 12
 extraction	150	python benchmarks/extraction.py
 detection	60	python benchmarks/detection.py
 index and retrieve	180	python benchmarks/retrieval_slope.py --device cuda --images 200000 --sentences 20000
-quickstart	480	DEVICE=cuda OUT="$logs/quickstart" bash examples/quickstart/run.sh
+quickstart	420	DEVICE=cuda OUT="$logs/quickstart" bash examples/quickstart/run.sh
 PARTS
 }
 if [ "${1:-}" = --list ]; then
