@@ -8,6 +8,7 @@ Reads OUT/seedN/scores/ROW/TASK.json and OUT/stats/statistics.json; writes OUT/t
 import argparse
 import json
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +27,10 @@ def main() -> int:
     tasks = list(dict.fromkeys(task for row in scores.values() for task in row))
     rows = []
     for name, of_task in scores.items():
-        means = [mean_and_spread(of_task.get(task, [])) for task in tasks]
-        whole = all(len(of_task.get(task, [])) == args.seeds for task in tasks)
-        average = [np.mean([of_task[task][seed] for task in tasks]) for seed in range(args.seeds)] if whole else []
+        means = [mean_and_spread(of_task.get(task, {}).values()) for task in tasks]
+        whole = all(len(of_task.get(task, {})) == args.seeds for task in tasks)
+        seeds = range(1, args.seeds + 1) if whole else ()
+        average = [float(np.mean([of_task[task][seed] for task in tasks])) for seed in seeds]
         rows.append([name, *means, mean_and_spread(average)])
     table = tabulate(rows, ["", *tasks, "mean"], tablefmt="github", disable_numparse=True)
     gains = gain_table(scores, tasks, ratios(args.out))
@@ -38,20 +40,21 @@ def main() -> int:
     return 0
 
 
-def read_scores(out: Path, seeds: int) -> dict[str, dict[str, list[float]]]:
-    """Row -> task -> the score of each seed."""
-    found: dict[str, dict[str, list[float]]] = {}
+def read_scores(out: Path, seeds: int) -> dict[str, dict[str, dict[int, float]]]:
+    """Row -> task -> seed -> score."""
+    found: dict[str, dict[str, dict[int, float]]] = {}
     for seed in range(1, seeds + 1):
         for path in sorted((out / f"seed{seed}" / "scores").glob("*/*.json")):
             score = json.loads(path.read_text(encoding="utf-8"))["score"]
-            found.setdefault(path.parent.name, {}).setdefault(path.stem, []).append(100 * score)
+            found.setdefault(path.parent.name, {}).setdefault(path.stem, {})[seed] = 100 * score
     return found
 
 
-def mean_and_spread(values: list[float]) -> str:
+def mean_and_spread(scores: Collection[float]) -> str:
     """Mean, and where there are several, standard deviation."""
-    if not values:
+    if not scores:
         return ""
+    values = list(scores)
     return f"{np.mean(values):.1f}" + (f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else "")
 
 
@@ -64,12 +67,13 @@ def ratios(out: Path) -> dict[str, float]:
     return {corpus["name"]: corpus["grounding_ratio"] for corpus in said["corpora"]}
 
 
-def gain_table(scores: dict[str, dict[str, list[float]]], tasks: list[str], ratio: dict[str, float]) -> str:
-    """Gain over the twin for each task, seed by seed, beside its grounding ratio, least grounded first."""
+def gain_table(scores: dict[str, dict[str, dict[int, float]]], tasks: list[str], ratio: dict[str, float]) -> str:
+    """Gain over the twin for each task, of seeds that both have, beside its grounding ratio, least grounded first."""
     rows = []
     for task in sorted(tasks, key=lambda name: ratio.get(name, 0.0)):
-        if MODEL in scores and TWIN in scores:
-            gains = [a - b for a, b in zip(scores[MODEL].get(task, []), scores[TWIN].get(task, []))]
+        ours, twins = (scores.get(name, {}).get(task, {}) for name in (MODEL, TWIN))
+        gains = [ours[seed] - twins[seed] for seed in sorted(ours.keys() & twins.keys())]
+        if gains:
             said = ", ".join(f"{gain:+.1f}" for gain in gains)
             rows.append([task, f"{100 * ratio[task]:.1f} %" if task in ratio else "", f"{np.mean(gains):+.1f}", said])
     return tabulate(

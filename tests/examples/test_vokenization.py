@@ -174,6 +174,7 @@ def test_table_has_means_spreads_and_gains(tmp_path, monkeypatch, capsys) -> Non
         ("voken", 2): (0.9, 0.5),
         ("mlm-more", 1): (0.7, 0.6),
         ("mlm-more", 2): (0.7, 0.7),
+        ("random", 2): (0.5, 0.5),
     }
     for (row, seed), (sst2, qqp) in scores.items():
         for task, score in (("sst2", sst2), ("qqp", qqp)):
@@ -189,7 +190,15 @@ def test_table_has_means_spreads_and_gains(tmp_path, monkeypatch, capsys) -> Non
     assert said[0] == ["", "qqp", "sst2", "mean"]
     assert ["voken", "55.0 ± 7.1", "85.0 ± 7.1", "70.0 ± 0.0"] in said  # each seed's mean over the tasks: 70, 70
     assert ["mlm-more", "65.0 ± 7.1", "70.0 ± 0.0", "67.5 ± 3.5"] in said
+    assert ["random", "50.0", "50.0", ""] in said  # one seed of two
     assert said[-2:] == [["sst2", "10.0 %", "+15.0", "+10.0, +20.0"], ["qqp", "20.0 %", "-10.0", "+0.0, -20.0"]]
+    # Seeds are compared with their own, and a task that one of the two lacks isn't compared.
+    (tmp_path / "seed1/scores/mlm-more/sst2.json").unlink()
+    for seed in (1, 2):
+        (tmp_path / f"seed{seed}/scores/voken/qqp.json").unlink()
+    assert table.main() == 0
+    said = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines() if line]
+    assert said[-1] == ["sst2", "10.0 %", "+20.0", "+20.0"] and said[-2][0].startswith("-")
 
 
 # Texts
