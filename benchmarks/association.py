@@ -13,33 +13,22 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from pairs import machine
 from retrieval_world import write_retriever
 from retrieval_world import write_store as write_features
-from synthetic import sentence_lengths, write_store
+from synthetic import WORDS, sentence_lengths, sentences, write_store
 
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.finder import open_finder
 from visual_grounding.retrieval.index import build_index
 from visual_grounding.retrieval.retriever import Retriever
 
-WORDS = 20_000
 VECTOR_SIZE = 300
 METHODS = ("keyword", "scene", "object", "dense")
 JOINT_SIZE, FEATURE_SIZE = 256, 16
-
-
-def sentences(lengths: np.ndarray, seed: int) -> Iterator[str]:
-    """Random sentences of these lengths."""
-    rng = np.random.default_rng(seed)
-    chances = 1 / np.arange(10, WORDS + 10)
-    words = rng.choice(WORDS, int(lengths.sum()), p=chances / chances.sum())
-    for part in np.split(words, np.cumsum(lengths)[:-1]):
-        yield " ".join(f"word{word}" for word in part)
 
 
 def write_collection(folder: Path, images: int) -> None:

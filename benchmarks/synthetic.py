@@ -1,6 +1,7 @@
 """Stores, ids and sentences of realistic sizes, made of random numbers; holes in their files cost no disk."""
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,17 @@ from visual_grounding.features.columns import Columns
 from visual_grounding.features.store import FEATURE_STORE
 from visual_grounding.retrieval.image_ids import IMAGE_IDS
 from visual_grounding.storage.artefact import FORMAT_VERSION, write_json
+
+WORDS = 20_000  # that random sentences are made of
+
+
+def sentences(lengths: np.ndarray, seed: int) -> Iterator[str]:
+    """Random sentences of these lengths, whose words are as frequent as words are (Zipf)."""
+    rng = np.random.default_rng(seed)
+    chances = 1 / np.arange(10, WORDS + 10)
+    words = rng.choice(WORDS, int(lengths.sum()), p=chances / chances.sum())
+    for part in np.split(words, np.cumsum(lengths)[:-1]):
+        yield " ".join(f"word{word}" for word in part)
 
 
 def write_store(folder: Path, images: int, size: int, filled: np.ndarray, seed: int = 0) -> str:

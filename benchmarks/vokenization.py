@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from association import sentences
 from pairs import Comparison, alternate, exit_status, machine, seconds_of, verdict
+from synthetic import sentences
 
 from visual_grounding.modules.sentence_encoders import load_pretrained_encoder
 from visual_grounding.modules.token_image_matcher import TokenImageMatcher, TokenImageMatcherConfig

@@ -4,6 +4,7 @@
 #   later COMMAND…        beside the next ones, at most JOBS at a time (a command of the shell: run, or a function)
 #   finish                waits for all of them
 #   step TEXT             says what comes
+#   check_among …         refuses unknown words of a choice
 #
 # A command that was stopped is given again: fairseq-train goes on from its last checkpoint, visual-grounding's verbs
 # from what they finished. Below are the choices of every recipe, each an environment variable.
@@ -32,6 +33,16 @@ if [ "$DEVICE" = cpu ] && [ -z "${LD_PRELOAD:-}" ] && grep -q AuthenticAMD /proc
 fi
 device=(--cpu)
 if [ "$DEVICE" = cuda ]; then device=(--fp16); fi
+
+check_among() { # CHOICE WORDS KNOWN: each word of a choice is a known one, or it is refused before anything is done
+    local word
+    for word in $2; do
+        case " $3 " in
+        *" $word "*) ;;
+        *) echo "$1 should be among $3, but has '$word'." >&2; exit 2 ;;
+        esac
+    done
+}
 
 step() { printf '[%s] %s\n' "$(date +%T)" "$*"; }
 

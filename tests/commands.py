@@ -74,7 +74,11 @@ def train_in_two_processes(*arguments: object) -> list[str]:
         )
         for rank in (0, 1)
     ]  # fmt: skip
-    outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
+    try:
+        outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
+    finally:
+        for rank in ranks:  # one that waits for another in vain
+            rank.kill()
     assert [rank.returncode for rank in ranks] == [0, 0], outputs
     return outputs
 

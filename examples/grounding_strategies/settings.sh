@@ -6,18 +6,19 @@ find_bert
 
 # Strategies that are pre-trained (train.sh says what each is), and of these those that are tuned on tasks, beside the
 # encoder alone. Give some of them to have those alone: STRATEGIES="none t2i" TASKS=vua.
-if [ -n "$FULL" ]; then
-    found=
-    for method in keyword scene object; do for count in 1 4 8 16 24; do found+=" $method-$count"; done; done
-    STRATEGIES=${STRATEGIES:-none none-captions i2t t2i both i2t-shuffled regions-1 regions-4 regions-8 regions-16$found}
-    TASKS=${TASKS:-sick rte joci vua vuan pdtb}
-fi
+every_strategy="none none-captions i2t t2i both i2t-shuffled regions-1 regions-4 regions-8 regions-16"
+for method in keyword scene object; do for count in 1 4 8 16 24; do every_strategy+=" $method-$count"; done; done
+every_task="sick rte joci vua vuan pdtb"
+if [ -n "$FULL" ]; then STRATEGIES=${STRATEGIES:-$every_strategy} TASKS=${TASKS:-$every_task}; fi
 STRATEGIES=${STRATEGIES:-none none-captions i2t scene-16} TASKS=${TASKS:-sick rte}
+check_among STRATEGIES "$STRATEGIES" "$every_strategy"
+check_among TASKS "$TASKS" "$every_task"
 asked() { case " $STRATEGIES " in *" $1"*) return 0 ;; *) return 1 ;; esac } # a strategy and a space, or how one begins
 if [ -z "${TUNED:-}" ]; then
     TUNED=
     for name in none i2t t2i both keyword-16 scene-16 object-16; do if asked "$name "; then TUNED+=" $name"; fi; done
 fi
+check_among TUNED "$TUNED" "$STRATEGIES"
 METHODS=scene # how images are found for text without; this one's tables have the masks that all are asked by
 for method in keyword object; do if asked "$method-"; then METHODS+=" $method"; fi; done
 case $SIZE in

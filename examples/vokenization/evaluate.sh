@@ -31,7 +31,7 @@ finish
 
 step "tables: OUT/table.md; corpora: OUT/stats; pictures: OUT/pictures"
 texts=()
-for task in sst2 qnli qqp mnli codah xquad rte mrpc stsb; do texts+=("$task=$OUT/tasks/$task/sentences.txt"); done
+for task in $every_task; do texts+=("$task=$OUT/tasks/$task/sentences.txt"); done
 run stats visual-grounding stats --text "captions=$OUT/text/captions.txt" "all=$OUT/text/train.txt" "${texts[@]}" \
     --by-line captions --reference all --captions captions --out "$OUT/stats"
 # The paper's Figure 4.

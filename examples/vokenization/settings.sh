@@ -5,11 +5,12 @@ source examples/steps.sh # DATA, OUT, SEEDS, FULL, DEVICE, SIZE, LIMIT, JOBS
 find_bert
 
 # Rows of the README's table, and tasks; give some of them to have those alone: ROWS="mlm-more random" TASKS=sst2.
-if [ -n "$FULL" ]; then
-    every="mlm random tokens voken-only sentence-label propagated term-frequency deep-head captions wiki none bert bert-vision bert-noise"
-    ROWS=${ROWS:-mlm-more voken shuffled $every} TASKS=${TASKS:-sst2 qnli qqp mnli codah xquad rte mrpc stsb}
-fi
+every_row="mlm-more voken shuffled mlm random tokens voken-only sentence-label propagated term-frequency deep-head captions wiki none bert bert-vision bert-noise"
+every_task="sst2 qnli qqp mnli codah xquad rte mrpc stsb"
+if [ -n "$FULL" ]; then ROWS=${ROWS:-$every_row} TASKS=${TASKS:-$every_task}; fi
 ROWS=${ROWS:-mlm-more voken shuffled} TASKS=${TASKS:-sst2 qqp mnli}
+check_among ROWS "$ROWS" "$every_row"
+check_among TASKS "$TASKS" "$every_task"
 asked() { # ROW…: whether one of them is to be there
     local row
     for row; do case " $ROWS " in *" $row "*) return 0 ;; esac; done

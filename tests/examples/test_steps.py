@@ -30,6 +30,45 @@ def test_step_is_run_once_and_refuses_other_settings(recipe, tmp_path):
     assert other.returncode == 2 and "was made with other settings: there count was" in other.stderr
 
 
+def test_unknown_words_of_a_choice_are_refused(recipe):
+    assert recipe('check_among ROWS "b a" "a b c"; echo on').stdout == "on\n"
+    other = recipe('check_among ROWS "a bb" "a b c"; echo on')
+    assert (other.returncode, other.stdout) == (2, "")
+    assert other.stderr == "ROWS should be among a b c, but has 'bb'.\n"
+
+
+@pytest.mark.parametrize(
+    ("folder", "choices", "asked", "not_asked"),
+    [
+        ("vokenization", {"ROWS": "none random"}, ("random", "mlm-more"), ("voken", "mlm")),
+        (
+            "grounding_strategies",
+            {"STRATEGIES": "i2t none-captions"},
+            ("'i2t '", "'none-captions '"),
+            ("'none '", "regions-"),
+        ),
+    ],
+)
+def test_rows_are_asked_for_whatever_the_command_before_said(folder, choices, asked, not_asked):
+    lines = f"source examples/{folder}/settings.sh\nset +e\n"
+    for status in ("true", "false"):
+        lines += "".join(f"{status}; asked {row} || echo lacks {row}\n" for row in asked)
+        lines += "".join(f"{status}; asked {row} && echo has {row}\n" for row in not_asked)
+    done = subprocess.run(
+        ["bash", "-c", lines], cwd=REPOSITORY, env={**os.environ, **choices}, capture_output=True, text=True
+    )
+    assert done.stdout == "", done.stderr
+    refused = {name: "nonsense" for name in choices}
+    done = subprocess.run(
+        ["bash", f"examples/{folder}/prepare.sh"],
+        cwd=REPOSITORY,
+        env={**os.environ, **refused},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and "but has 'nonsense'." in done.stderr
+
+
 def test_function_that_fails_in_its_middle_is_not_done(recipe, tmp_path):
     lines = "both() { local file; for file in gone there; do cat $file; done; }\nrun both both"
     (tmp_path / "there").write_text("here\n")
