@@ -16,6 +16,7 @@ def write_vokens(
     tokenizer: Path,
     size: int = 5,
     vokens: list[list[int]] | None = None,
+    scores: list[float] | None = None,
     **meta: object,
 ) -> Path:
     """Vokens of some lines, cut by a tokenizer; without `vokens` the i-th piece of all has voken i % size."""
@@ -26,6 +27,8 @@ def write_vokens(
     folder.mkdir(parents=True)
     np.save(folder / "vokens.npy", flat.astype(np.int32))
     np.save(folder / "offsets.npy", offsets)
+    if scores is not None:
+        np.save(folder / "scores.npy", np.array(scores, dtype=np.float16))
     pieces = [bridge.line_of(line) for line in numbers]
     texts = {"tokens.txt": pieces, "dict.txt": bridge.dictionary_lines(), "keys.txt": [f"{n}.jpg" for n in range(size)]}
     for name, content in texts.items():
@@ -44,7 +47,7 @@ def write_vokens(
         "tokens_sha256": sha256_of_lines(pieces),
         "tokenizer_sha256": bridge.sha256,
         "keys_sha256": hashlib.sha256((folder / "keys.txt").read_bytes()).hexdigest(),
-        "arrays_sha256": {name: sha256_of_file(folder / f"{name}.npy") for name in ("vokens", "offsets")},
+        "arrays_sha256": {path.stem: sha256_of_file(path) for path in sorted(folder.glob("*.npy"))},
         "counts": {"empty": sum(not line.strip() for line in lines)},
     }
     write_json(folder / META, {**said, **meta})

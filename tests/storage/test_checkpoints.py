@@ -175,12 +175,11 @@ def test_loading_refuses_a_truncated_checkpoint(tmp_path: Path) -> None:
         load_checkpoint(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"epoch 3\n", bytes(range(256))])
+@pytest.mark.parametrize("content", [b"", b"epoch 3\n", b"# A title, of which torch speaks at length\n", bytes(256)])
 def test_loading_refuses_other_files(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "other.pt").write_bytes(content)
-    with pytest.raises(
-        InputError, match=r"other.pt should be a fairseq checkpoint, but is truncated or of another kind"
-    ):
+    message = r"other.pt should be a fairseq checkpoint, but is truncated or of another kind: it doesn't begin as a file"
+    with pytest.raises(InputError, match=message):
         load_checkpoint(tmp_path / "other.pt")
 
 

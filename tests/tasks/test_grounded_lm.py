@@ -64,7 +64,7 @@ def test_captions_are_mixed_with_as_many_lines_of_text(world):
     captions.load_dataset("train")
     mixed, plain, theirs = lines_of(task, "train"), lines_of(text, "train"), lines_of(captions, "train")
     assert mixed[:20] == plain
-    drawn = draw_captions(40, 20, 1)
+    drawn = draw_captions(40, 20, 1, 1)
     assert mixed[20:] == [theirs[number] for number in drawn]
     store, ids = FeatureStore(world / "store"), np.array(ImageIds(world / "ids/train").ids)[drawn]
     assert np.array_equal(batch["net_input"]["visual"]["features"][20:].numpy(), store.gather(ids)[0])
@@ -77,12 +77,32 @@ def test_captions_are_mixed_with_as_many_lines_of_text(world):
     )
 
 
-def test_captions_are_drawn_evenly_and_by_seed():
-    drawn = draw_captions(7, 24, 1)
+def test_each_epoch_mixes_in_the_captions_that_come_next(world):
+    task = make_task(world, data=str(world / "text"), caption_data=str(world / "bin"))
+    assert task.has_sharded_data("train") and not task.has_sharded_data("valid")  # fairseq asks for each epoch's
+    assert not make_task(world).has_sharded_data("train")
+    captions = make_task(world)
+    captions.load_dataset("train")
+    theirs, mixed = lines_of(captions, "train"), []
+    for epoch in (1, 2):
+        task.load_dataset("train", epoch=epoch)
+        mixed += lines_of(task, "train")[20:]
+        images = task.dataset("train").collater([task.dataset("train")[n] for n in range(40)])["net_input"]["visual"]
+        ids = np.array(ImageIds(world / "ids/train").ids)[draw_captions(40, 20, 1, epoch)]
+        assert np.array_equal(images["features"][20:].numpy(), FeatureStore(world / "store").gather(ids)[0])
+    assert len(mixed) == 40 and sorted(mixed) == sorted(theirs)
+
+
+def test_captions_are_drawn_evenly_over_epochs_and_by_seed():
+    drawn = draw_captions(7, 24, 1, 1)
     assert sorted(np.bincount(drawn).tolist()) == [3, 3, 3, 3, 4, 4, 4] and len(drawn) == 24
-    assert draw_captions(7, 24, 2).tolist() != drawn.tolist() == draw_captions(7, 24, 1).tolist()
-    assert len(set(draw_captions(50, 20, 1).tolist())) == 20
-    assert draw_captions(5, 0, 1).tolist() == []
+    assert draw_captions(7, 24, 2, 1).tolist() != drawn.tolist() == draw_captions(7, 24, 1, 1).tolist()
+    assert draw_captions(7, 24, 1, 2).tolist() != drawn.tolist()
+    epochs = [draw_captions(50, 20, 1, epoch) for epoch in range(1, 6)]
+    assert [len(set(epoch.tolist())) for epoch in epochs[:2]] == [20, 20]
+    assert np.bincount(np.concatenate(epochs)).tolist() == [2] * 50
+    assert np.concatenate(epochs[:3])[50:].tolist() == draw_captions(50, 100, 1, 1)[50:60].tolist()
+    assert draw_captions(5, 0, 1, 3).tolist() == []
 
 
 @pytest.fixture(scope="module")

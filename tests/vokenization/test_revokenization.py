@@ -111,9 +111,8 @@ def test_vokens_by_hand_with_their_scores(tokenizers, tmp_path):
     u               ç ĭ Ĺ Ġ .           three bytes of one letter, white space
     """
     vokens = [[-1, -1, 2, 3, 4], [], [0, 1]]
-    source, text = source_of(tmp_path, tokenizers["wordpiece"], ["A dog runs.", "", "狗 ."], vokens=vokens)
-    np.save(source.folder / "scores.npy", np.array([0, 0, 0.25, 0.5, 0.75, 1, 0.125], dtype=np.float16))
-    source = Vokens(source.folder)
+    kept = [0, 0, 0.25, 0.5, 0.75, 1, 0.125]
+    source, text = source_of(tmp_path, tokenizers["wordpiece"], ["A dog runs.", "", "狗 ."], vokens=vokens, scores=kept)
     for family, expected, scores, counts in (
         ("unigram", [[-1, -1, 2], [], [0, 0, 1, 1]], [0, 0, 0.25, 1, 1, 0.125, 0.125], (1, 0, 2)),
         (
@@ -283,6 +282,16 @@ def test_vokens_beyond_the_candidates_are_refused(tokenizers, tmp_path):
     np.save(source.folder / "vokens.npy", vokens)
     with pytest.raises(InputError, match=r"its 5 candidates, 0\.\.4, or -1 for none, but has 5 at 2"):
         made_of(Vokens(source.folder), text, tokenizers["bytes"], tmp_path / "out")
+
+
+def test_vokens_that_were_changed_are_refused(tokenizers, tmp_path):
+    source, text = source_of(tmp_path, tokenizers["wordpiece"])
+    vokens = np.load(source.folder / "vokens.npy")
+    vokens[2] = (vokens[2] + 1) % 5
+    np.save(source.folder / "vokens.npy", vokens)
+    with pytest.raises(InputError, match=r"vokens\.npy isn't what was written: its sha256 isn't the one in meta\.json"):
+        made_of(Vokens(source.folder), text, tokenizers["bytes"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_text_that_shrinks_while_it_is_read_is_refused(tokenizers, tmp_path, monkeypatch):

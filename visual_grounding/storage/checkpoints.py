@@ -37,6 +37,7 @@ _OMEGACONF_NODES = (
     "StringNode",
     "UnionNode",
 )
+_TORCH_SAVES = (b"PK\x03\x04", b"\x80")  # what a file of torch.save begins with: a zip archive, or before 1.6 a pickle
 
 
 def allow_fairseq_checkpoints() -> None:
@@ -115,6 +116,9 @@ def _why_not_loaded(path: str | Path, error: Exception) -> str:
             "code and isn't loaded. Save it again without them."
         )
     reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+    with open(path, "rb") as file:
+        if not file.read(4).startswith(_TORCH_SAVES):  # of these torch speaks at length
+            reason = "it doesn't begin as a file of torch.save"
     return (
         f"{path} should be a fairseq checkpoint, but is truncated or of another kind: {reason}. Copy or train it again."
     )

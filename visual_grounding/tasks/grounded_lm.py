@@ -166,6 +166,11 @@ class GroundedLMTask(OwnCriterions, OneIterator):
         """Of a line, its `</s>` included; what stands before it takes one."""
         return int(self.cfg.max_pieces) - 1
 
+    def has_sharded_data(self, split: str) -> bool:
+        """Whether each epoch loads its own part: of several folders, and of captions that are mixed in."""
+        mixed = bool(self.cfg.caption_data) and split == self.cfg.train_subset
+        return mixed or bool(super().has_sharded_data(split))
+
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load the text of a split and its images.
 
@@ -275,7 +280,7 @@ class GroundedLMTask(OwnCriterions, OneIterator):
     def _mixture(self, folder: str, split: str, epoch: int, combine: bool) -> CompleteBatches:
         """Text without images, and as many captions with theirs (GS §3.2).
 
-        # Assumption: the captions are drawn once, by the seed: each so often as all others, or once less.
+        # Assumption: where they are more than the text, each epoch draws those that come next; the paper doesn't say.
         """
         texts = self._texts(folder, split, combine)
         captions: Any = self._pairs(str(self.cfg.caption_data), split, True, epoch, combine)
@@ -286,7 +291,7 @@ class GroundedLMTask(OwnCriterions, OneIterator):
                 "by text. Make tables of them with: visual-grounding retrieve --method paired …"
             )
         wanted = sum(len(each) for each in texts)
-        drawn = draw_captions(len(theirs), wanted, int(self.cfg.seed))
+        drawn = draw_captions(len(theirs), wanted, int(self.cfg.seed), epoch)
         sizes = np.concatenate([*(np.asarray(each.sizes) for each in texts), theirs.whole_sizes[drawn]])
         lines = self._lines([*texts, _Chosen(theirs.texts, drawn, sizes[wanted:])], True, os.path.join(folder, split))
         ids = captions.choice.ids[drawn]
@@ -344,17 +349,21 @@ class _Chosen:
         return self.texts[int(self.rows[index])]
 
 
-def draw_captions(captions: int, wanted: int, seed: int) -> np.ndarray:
-    """As many captions as there are lines of text, each so often as all others, or once less.
+def draw_captions(captions: int, wanted: int, seed: int, epoch: int) -> np.ndarray:
+    """As many captions as there are lines of text, from where the epoch before ended; all of them before one again.
 
-    >>> sorted(draw_captions(2, 5, 1).tolist()) in ([0, 0, 0, 1, 1], [0, 0, 1, 1, 1])
-    True
+    >>> first, second = (draw_captions(5, 3, seed=1, epoch=epoch).tolist() for epoch in (1, 2))
+    >>> sorted([*first, *second[:2]])
+    [0, 1, 2, 3, 4]
 
     Shapes:
         returns: (wanted,)
     """
-    rounds = [generator_of(seed, _MIX, number).permutation(captions) for number in range(-(-wanted // captions))]
-    return np.concatenate([*rounds, np.zeros(0, dtype=np.int64)])[:wanted]
+    start = (epoch - 1) * wanted
+    rounds = range(start // captions, -(-(start + wanted) // captions))
+    orders = [generator_of(seed, _MIX, number).permutation(captions) for number in rounds]
+    begun = start - rounds.start * captions
+    return np.concatenate([*orders, np.zeros(0, dtype=np.int64)])[begun : begun + wanted]
 
 
 def _check_flags(cfg: GroundedLMConfig) -> None:

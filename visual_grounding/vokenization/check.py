@@ -9,12 +9,11 @@ import numpy as np
 
 from ..errors import InputError
 from ..shares import percent
-from ..storage.artefact import read_meta, sha256_of_file
 from ..storage.lines import read_lines
 from ..text.tokenizer_bridge import TokenizerBridge, composed
 from ..text.words import DICTIONARY
 from .text_shards import TextReader
-from .vokens import ARRAYS_SHA256, NO_VOKEN, VOKENS, Vokens
+from .vokens import NO_VOKEN, Vokens
 
 _LINES = 1000  # at a time
 
@@ -30,7 +29,7 @@ def check_vokens(folder: Path, text: Sequence[Path]) -> str:
     """
     vokens = Vokens(folder)
     vokens.check_range()
-    _check_arrays(folder)
+    vokens.check_arrays()
     keys = len(list(vokens.keys()))
     bridge = vokens.bridge()
     if read_lines(folder / DICTIONARY) != bridge.dictionary_lines():
@@ -53,17 +52,6 @@ def check_vokens(folder: Path, text: Sequence[Path]) -> str:
     )
     none = f", {percent(nothing / vokens.tokens)} of them without a voken" if nothing else ""
     return f"{vokens.lines} lines, {vokens.tokens} pieces{none}, {keys} candidates, all as the text and tokenizer say."
-
-
-def _check_arrays(folder: Path) -> None:
-    digests = read_meta(folder, VOKENS, **{ARRAYS_SHA256: dict})[ARRAYS_SHA256]
-    found = {path.stem: sha256_of_file(path) for path in folder.glob("*.npy")}
-    changed = [f"{name}.npy" for name in sorted(found.keys() | digests) if found.get(name) != digests.get(name)]
-    if changed:
-        raise InputError(
-            f"{folder / changed[0]} isn't what was written: its sha256 isn't the one in meta.json. Delete "
-            f"{folder}, and make it again with: visual-grounding vokenize"
-        )
 
 
 def _compare(vokens: Vokens, bridge: TokenizerBridge, lines: Iterator[str]) -> str:

@@ -173,6 +173,7 @@ def revokenize(revokenizer: Revokenizer, text: Sequence[Path], out: Path) -> Vok
     source = revokenizer.source
     check_text(source, text)
     source.check_range()
+    source.check_arrays()
     arrays: dict[str, tuple[tuple[int, ...], str]] = {"vokens": ((), "int32"), LENGTHS: ((), "int64")}
     if source.scores is not None:
         arrays[SCORES] = ((), "float16")

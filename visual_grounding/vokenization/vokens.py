@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError
-from ..storage.artefact import Keys, open_array, read_meta
+from ..storage.artefact import Keys, open_array, read_meta, sha256_of_file
 from ..storage.lines import iterate_lines
 from ..text.tokenizer_bridge import TokenizerBridge
 from ..text.words import DICTIONARY
@@ -99,6 +99,20 @@ class Vokens:
                     f"{self.folder / 'vokens.npy'} should hold numbers of its {self.size} candidates, "
                     f"0..{self.size - 1}, or {NO_VOKEN} for none, but has {part[wrong[0]]} at {at + wrong[0]}. {_AGAIN}"
                 )
+
+    def check_arrays(self) -> None:
+        """Refuse arrays that aren't what was written; reads all of them.
+
+        Raises:
+            InputError: the sha256 of a file isn't the one in meta.json.
+        """
+        digests = read_meta(self.folder, VOKENS, **{ARRAYS_SHA256: dict})[ARRAYS_SHA256]
+        found = {path.stem: sha256_of_file(path) for path in self.folder.glob("*.npy")}
+        changed = [name for name in sorted(found.keys() | digests) if found.get(name) != digests.get(name)]
+        if changed:
+            raise InputError(
+                f"{self.folder / changed[0]}.npy isn't what was written: its sha256 isn't the one in meta.json. {_AGAIN}"
+            )
 
     def of_line(self, line: int) -> np.ndarray:
         """Vokens of a line's pieces: (n,)."""
