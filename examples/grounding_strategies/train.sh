@@ -26,8 +26,8 @@ pretrain() { # SEED STRATEGY: OUT/seedS/pretrained/STRATEGY
     local more
     mapfile -t more < <(strategy "$2")
     run "seed$1/pretrain-$2" fairseq-train "$OUT/bin/wiki" --user-dir visual_grounding --task grounded_lm \
-        --arch grounded_albert --grounded-text-encoder "$BERT" --criterion grounded_masked_lm --max-pieces 64 \
-        --optimizer adam --clip-norm 1 --lr-scheduler polynomial_decay "${rates[@]}" --total-num-update "$UPDATES" \
+        --arch grounded_albert --grounded-text-encoder "$BERT" --visual-standardise --criterion grounded_masked_lm \
+        --max-pieces 64 --optimizer adam --clip-norm 1 --lr-scheduler polynomial_decay "${rates[@]}" --total-num-update "$UPDATES" \
         --max-update "$UPDATES" --no-epoch-checkpoints --save-dir "$OUT/seed$1/pretrained/$2" --seed "$1" \
         "${device[@]}" --log-format simple "${more[@]}"
 }

@@ -48,7 +48,8 @@ def test_states_agree_with_a_naive_twin(choices):
         for image in range(2):
             for region in range(2):
                 if not visual["padding_mask"][row, image, region]:
-                    projected = encoder.image_projection(visual["features"][row, image, region])
+                    weight, bias = encoder.image_projection.weight, encoder.image_projection.bias
+                    projected = weight @ (visual["features"][row, image, region] / 6**0.5) + bias
                     positions.append(projected + encoder.image_ranks.weight[image])
         x = torch.stack(positions)[None]
         expected = encoder.cross_modal(x, torch.zeros(1, x.shape[1], dtype=torch.bool))[0]

@@ -30,13 +30,15 @@ class Grounded(NamedTuple):
 class GroundedEncoder(nn.Module):
     """A text encoder, and a cross-modal encoder over its states and the images.
 
-        e_kr = W v_kr + b + rank_k                        region r of the k-th image      (GS §3.3)
+        e_kr = W v_kr / √F + b + rank_k                   region r of the k-th image      (GS §3.3)
         h[placeholder]                                    where there is no image         (GS §2.3)
 
     Every sentence without an image gets the placeholder, in whatever batch it is; the others don't. A masked region's
     feature is 0: its rank stays.
 
     # Assumption: so it is in LXMERT's code, which the paper builds on, but for the 20 % that it keeps or exchanges.
+    # Assumption: the paper has no √F. Adam moves all weights equally far, and so F of them at once a region √F times as
+    # far as a word's embedding: photos begin as noise to the text, and stay that for long.
     # Assumption: where the two encoders differ in size, a linear layer lies between them.
 
     Args:
@@ -152,7 +154,7 @@ class GroundedEncoder(nn.Module):
         if masked is not None:
             features = features.masked_fill(masked.unsqueeze(-1), 0)
         rank = self.image_ranks.weight[:images, None]  # (N, 1, D)
-        regions = self.image_projection(features) + rank  # (B, N, R, D)
+        regions = self.image_projection(features / self.feature_size**0.5) + rank  # (B, N, R, D)
         return regions.flatten(1, 2).to(states.dtype), visual["padding_mask"].flatten(1)
 
 

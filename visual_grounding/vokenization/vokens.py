@@ -111,7 +111,8 @@ class Vokens:
         changed = [name for name in sorted(found.keys() | digests) if found.get(name) != digests.get(name)]
         if changed:
             raise InputError(
-                f"{self.folder / changed[0]}.npy isn't what was written: its sha256 isn't the one in meta.json. {_AGAIN}"
+                f"{self.folder / changed[0]}.npy isn't what was written: its sha256 isn't the one in meta.json. "
+                f"{_AGAIN}"
             )
 
     def of_line(self, line: int) -> np.ndarray:
