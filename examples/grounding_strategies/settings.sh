@@ -23,7 +23,7 @@ METHODS=scene # how images are found for text without; this one's tables have th
 for method in keyword object; do if asked "$method-"; then METHODS+=" $method"; fi; done
 case $SIZE in
 small)
-    UPDATES=${UPDATES:-600} TASK_UPDATES=${TASK_UPDATES:-280}
+    UPDATES=${UPDATES:-1200} TASK_UPDATES=${TASK_UPDATES:-280}
     rates=(--lr 0.0003 --warmup-updates $((UPDATES / 10)) --batch-size 32)
     task_rates=(--lr 0.0001 --warmup-updates $((TASK_UPDATES / 10)) --batch-size 32)
     ;;
