@@ -148,16 +148,20 @@ def test_captions_and_text_are_mixed_and_both_sides_learned(world, tmp_path):
     done = run_command("fairseq-train", *words_of(world, tmp_path / "m", *flags, data="text"))
     said = done.stdout + done.stderr
     assert done.returncode == 0, said[-3000:]
-    assert "20 lines of text, and as many of 40 captions with their images" in said
+    for epoch in (1, 2):  # each has captions of its own
+        mixed = rf"loading train data for epoch {epoch}\n(.*\n)+?.* 20 lines of text, and as many of 40 captions with"
+        assert re.search(mixed, said)
     subsets = ("valid", "captions-valid")
     logged = {subset: re.findall(rf"\| {subset} \| epoch 002 \|(.*)", said)[-1] for subset in subsets}
     assert all(name in logged["captions-valid"] for name in ("mlm_loss", "region_loss", "word_accuracy"))
     assert "word_accuracy" in logged["valid"] and "region_loss" not in logged["valid"]
 
 
-def test_training_goes_on_exactly_where_it_was(world, tmp_path):
+@pytest.mark.parametrize("data", ["bin", "text"])  # each its image, or captions mixed in, others in each epoch
+def test_training_goes_on_exactly_where_it_was(world, tmp_path, data):
     flags = [
         *images(world),
+        *(["--caption-data", world / "bin"] if data == "text" else []),
         "--grounding-objective",
         "both",
         "--save-interval-updates",
@@ -165,8 +169,8 @@ def test_training_goes_on_exactly_where_it_was(world, tmp_path):
         "--keep-interval-updates",
         1,
     ]
-    train(world, tmp_path / "whole", *flags, "--max-epoch", 3)
-    train(world, tmp_path / "parts", *flags, "--max-update", 6)
-    train(world, tmp_path / "parts", *flags, "--max-epoch", 3)
+    train(world, tmp_path / "whole", *flags, "--max-epoch", 3, data=data)
+    train(world, tmp_path / "parts", *flags, "--max-update", 6, data=data)
+    train(world, tmp_path / "parts", *flags, "--max-epoch", 3, data=data)
     one, other = (load_checkpoint(tmp_path / name / "checkpoint_last.pt")["model"] for name in ("whole", "parts"))
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
