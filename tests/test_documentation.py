@@ -80,10 +80,21 @@ def test_documentation_has_commands_to_sweep():
     assert {path.name for path, _ in CASES} >= {"README.md", "run.sh"}
 
 
+def anchors(page):
+    """What a link may lead to in a page: its headings, as their pages on the web name them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = (re.sub(r"\]\([^)]*\)", "", heading).lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
 def test_links_in_pages_lead_somewhere():
-    broken = []
+    broken, sections = [], 0
     for page in PAGES:
-        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
-            if not link.startswith("http") and not (page.parent / link).exists():
-                broken.append(f"{page.relative_to(REPOSITORY)}: {link}")
-    assert not broken and PAGES
+        for link, section in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8")):
+            there = page.parent / link if link else page
+            if link.startswith("http"):
+                continue
+            sections += bool(section)
+            if not there.exists() or (section and section not in anchors(there)):
+                broken.append(f"{page.relative_to(REPOSITORY)}: {link}#{section}")
+    assert not broken and PAGES and sections > 10

@@ -25,6 +25,7 @@ strategy() {
 pretrain() { # SEED STRATEGY: OUT/seedS/pretrained/STRATEGY
     local more
     mapfile -t more < <(strategy "$2")
+    # Epochs between validations: --max-update asks for one at the end, and others would take a fifth of the time.
     run "seed$1/pretrain-$2" fairseq-train "$OUT/bin/wiki" --user-dir visual_grounding --task grounded_lm \
         --arch grounded_albert --grounded-text-encoder "$BERT" --visual-standardise --criterion grounded_masked_lm \
         --max-pieces 64 --optimizer adam --clip-norm 1 --lr-scheduler polynomial_decay "${rates[@]}" --total-num-update "$UPDATES" \

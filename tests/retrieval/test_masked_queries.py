@@ -10,7 +10,6 @@ from small_tokenizers import SENTENCES, make_tokenizer
 
 from visual_grounding.cli.main import main
 from visual_grounding.errors import InputError
-from visual_grounding.retrieval import masked_queries
 from visual_grounding.retrieval.image_ids import ImageIds, TableMask
 from visual_grounding.retrieval.masked_queries import mask_queries
 from visual_grounding.text.masked_words import WordsOfPieces
@@ -26,7 +25,7 @@ def bridge(tmp_path_factory):
 
 
 def test_pieces_are_hidden_with_the_same_probability(bridge):
-    found = mask_queries(bridge, ["a dog " * 500] * 20, 0.15, 1)
+    found = mask_queries(bridge, ["a dog " * 500] * 20, 0.15, 1, max_pieces=1002)
     bits = np.unpackbits(found.mask, axis=1, count=int(found.pieces[0]))
     assert bits.sum() / bits.size == pytest.approx(0.15, abs=4 * (0.15 * 0.85 / bits.size) ** 0.5)
     assert len({row.tobytes() for row in bits}) == 20  # each line its own
@@ -41,13 +40,17 @@ def test_the_mask_depends_on_seed_and_place_alone(bridge):
     assert found.queries[LINES.index("")] == ""
 
 
-def test_of_a_very_long_line_the_first_pieces_alone_are_hidden(bridge, monkeypatch):
-    monkeypatch.setattr(masked_queries, "MOST_PIECES", 20)
-    found = mask_queries(bridge, ["a " * 90, "dog " * 30], 0.5, 1)
-    assert found.mask.shape == (2, 3) and found.pieces.tolist() == [90, 30]
-    table = TableMask(found.pieces, found.mask, "", 0.5)
-    assert len(table.hidden(0)) == 90 and table.hidden(0)[:20].any() and not table.hidden(0)[20:].any()
-    assert found.queries[0].split().count("a") == 90 - table.hidden(0).sum()
+def test_what_a_model_does_not_read_of_a_line_is_neither_hidden_nor_asked_for(bridge):
+    """A word that is hidden and stands again behind the cut doesn't lead to its image."""
+    found = mask_queries(bridge, ["a " * 90 + "dog", "dog " * 30, "a dog"], 0.5, 1, max_pieces=22)
+    assert found.mask.shape == (3, 3) and found.pieces.tolist() == [91, 30, 2]
+    table = TableMask(found.pieces, found.mask, "", 0.5, 22)
+    assert len(table.hidden(0)) == 91 and table.hidden(0)[:20].any() and not table.hidden(0)[20:].any()
+    assert found.queries[0].split() == ["a"] * (20 - table.hidden(0).sum())
+    assert mask_queries(bridge, ["a " * 70], 0.5, 1).mask.shape == (1, 8)  # 62 pieces and two symbols
+    assert [table.tells_what_stands_behind(most) for most in (22, 23, 21, 3)] == [0, 0, 2, 3]
+    whole = TableMask(found.pieces, found.mask, "", 0.5)  # of a table that doesn't say
+    assert [whole.tells_what_stands_behind(most) for most in (4, 32, 31, 93, 92)] == [2, 1, 2, 0, 1]
 
 
 def test_no_hidden_piece_is_asked_for(bridge):
@@ -120,7 +123,13 @@ def test_a_text_of_empty_lines_has_a_mask(bridge, world):
     ("flags", "method", "message"),
     [
         (["--mask-prob", 0.3], "keyword", "--mask-prob also needs --mask-tokenizer"),
-        (["--mask-seed", 3], "keyword", "--mask-tokenizer and --mask-seed are of a mask: give --mask-prob, too"),
+        (["--mask-seed", 3], "keyword", "--mask-seed belongs to a mask: give --mask-prob, too"),
+        (["--mask-max-pieces", 9], "keyword", "--mask-max-pieces belongs to a mask: give --mask-prob, too"),
+        (
+            ["--mask-prob", 0.3, "--mask-max-pieces", 2, "--mask-tokenizer", "T"],
+            "keyword",
+            "pieces of a line should be at least 3, for one between two symbols, but are 2. See --mask-max-pieces",
+        ),
         (
             ["--mask-prob", 0, "--mask-tokenizer", "T"],
             "keyword",

@@ -167,6 +167,8 @@ def test_what_does_not_belong_together_is_refused(tmp_path):
         SceneFinder(_captions(tmp_path, "image0.jpg\tHund\n"), *_rest(tmp_path), 2).find(["dog"])
     with pytest.raises(InputError, match=r"images_per_sentence|at least 1"):
         SceneFinder(tmp_path / "c.tsv", *_rest(tmp_path), 0)
+    with pytest.raises(InputError, match=r"c\.tsv should hold captions, but is empty"):
+        SceneFinder(_captions(tmp_path, ""), *_rest(tmp_path), 2).find(["dog"])
     with pytest.raises(InputError, match=r"nowhere can't be read"):
         SceneFinder(tmp_path / "nowhere", *_rest(tmp_path), 2)
 

@@ -11,11 +11,11 @@ from small_grounded import IMAGES, NOUNS, WORDS, make_encoder, make_task, make_w
 from small_word_vectors import write_vectors
 
 from visual_grounding.cli.main import main
+from visual_grounding.data.caption_mixture import draw_captions
 from visual_grounding.data.image_order import derangement
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.image_ids import ImageIds
-from visual_grounding.tasks.grounded_lm import draw_captions
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +25,12 @@ def world(tmp_path_factory):
 
 def lines_of(task, split):
     return [task.dictionary.string(task.dataset(split)[number]["tokens"]) for number in range(len(task.dataset(split)))]
+
+
+def lines_of_split(world, split):
+    task = make_task(world, images=False)
+    task.load_dataset(split)
+    return lines_of(task, split)
 
 
 def test_paired_lines_get_their_images(world):
@@ -64,7 +70,7 @@ def test_captions_are_mixed_with_as_many_lines_of_text(world):
     captions.load_dataset("train")
     mixed, plain, theirs = lines_of(task, "train"), lines_of(text, "train"), lines_of(captions, "train")
     assert mixed[:20] == plain
-    drawn = draw_captions(40, 20, 1, 1)
+    drawn = draw_captions(40, 20, 1)
     assert mixed[20:] == [theirs[number] for number in drawn]
     store, ids = FeatureStore(world / "store"), np.array(ImageIds(world / "ids/train").ids)[drawn]
     assert np.array_equal(batch["net_input"]["visual"]["features"][20:].numpy(), store.gather(ids)[0])
@@ -77,32 +83,32 @@ def test_captions_are_mixed_with_as_many_lines_of_text(world):
     )
 
 
-def test_each_epoch_mixes_in_the_captions_that_come_next(world):
-    task = make_task(world, data=str(world / "text"), caption_data=str(world / "bin"))
-    assert task.has_sharded_data("train") and not task.has_sharded_data("valid")  # fairseq asks for each epoch's
-    assert not make_task(world).has_sharded_data("train")
-    captions = make_task(world)
+def test_each_epoch_mixes_in_the_captions_that_come_next(world, tmp_path, caplog):
+    """Also of a split that isn't called train."""
+    captions = make_task(world, max_pieces=6)
     captions.load_dataset("train")
-    theirs, mixed = lines_of(captions, "train"), []
+    world = shutil.copytree(world, tmp_path / "world")
+    for path in [*world.glob("*/train.*"), world / "ids/train"]:
+        path.rename(path.with_name(path.name.replace("train", "other")))
+    for path in world.glob("text/valid.*"):
+        shutil.copy(path, path.with_name(path.name.replace("valid", "test")))
+    flags = {"data": str(world / "text"), "caption_data": str(world / "bin"), "train_subset": "other", "max_pieces": 6}
+    caplog.clear()
+    task = make_task(world, **flags)
+    task.load_dataset("other")
+    dataset, mixed = task.dataset("other"), []
     for epoch in (1, 2):
-        task.load_dataset("train", epoch=epoch)
-        mixed += lines_of(task, "train")[20:]
-        images = task.dataset("train").collater([task.dataset("train")[n] for n in range(40)])["net_input"]["visual"]
-        ids = np.array(ImageIds(world / "ids/train").ids)[draw_captions(40, 20, 1, epoch)]
-        assert np.array_equal(images["features"][20:].numpy(), FeatureStore(world / "store").gather(ids)[0])
-    assert len(mixed) == 40 and sorted(mixed) == sorted(theirs)
-
-
-def test_captions_are_drawn_evenly_over_epochs_and_by_seed():
-    drawn = draw_captions(7, 24, 1, 1)
-    assert sorted(np.bincount(drawn).tolist()) == [3, 3, 3, 3, 4, 4, 4] and len(drawn) == 24
-    assert draw_captions(7, 24, 2, 1).tolist() != drawn.tolist() == draw_captions(7, 24, 1, 1).tolist()
-    assert draw_captions(7, 24, 1, 2).tolist() != drawn.tolist()
-    epochs = [draw_captions(50, 20, 1, epoch) for epoch in range(1, 6)]
-    assert [len(set(epoch.tolist())) for epoch in epochs[:2]] == [20, 20]
-    assert np.bincount(np.concatenate(epochs)).tolist() == [2] * 50
-    assert np.concatenate(epochs[:3])[50:].tolist() == draw_captions(50, 100, 1, 1)[50:60].tolist()
-    assert draw_captions(5, 0, 1, 3).tolist() == []
+        batches = task.get_batch_iterator(dataset, max_sentences=40, seed=1, epoch=epoch)
+        (batch,) = batches.next_epoch_itr(shuffle=False)
+        mixed += lines_of(task, "other")[20:]
+        assert dataset.sizes.tolist() == [len(dataset[number]["tokens"]) for number in range(40)]
+        ids = np.array(ImageIds(world / "ids/other").ids)[draw_captions(40, 20, 1, 20 * (epoch - 1))]
+        features = batch["net_input"]["visual"]["features"][batch["id"].argsort()][20:]
+        assert np.array_equal(features.numpy(), FeatureStore(world / "store").gather(ids)[0])
+    assert len(mixed) == 40 and sorted(mixed) == sorted(lines_of(captions, "train"))
+    cut = [record.getMessage() for record in caplog.records if "are cut at --max-pieces" in record.getMessage()]
+    assert len(cut) == len(set(cut)) == 2  # of the text, and of all captions, once
+    assert "visual" not in whole(task, "test")["net_input"] and len(task.dataset("test")) == 6
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +184,22 @@ def test_images_found_for_whole_lines_are_refused_where_words_are_told(world, as
     # In validation words are asked whatever is learned.
     with pytest.raises(InputError, match="whole/valid were found for whole lines"):
         make_task(world, image_ids=str(associative / "whole"), grounding_objective="jmrm").load_dataset("valid")
+
+
+def test_images_that_were_found_by_more_than_is_read_are_refused(world, associative, tmp_path):
+    masked = {"image_ids": str(associative / "masked"), "mask_prob": 0.4}
+    longest = max(len(line.split()) for line in lines_of_split(world, "train"))
+    make_task(world, **masked, max_pieces=longest + 2).load_dataset("train")
+    task = make_task(world, **masked, max_pieces=longest + 1)
+    with pytest.raises(
+        InputError, match=rf"--max-pieces {longest + 1} lets .* in \d+ of 40 lines .* --mask-max-pieces"
+    ):
+        task.load_dataset("train")
+    make_task(world, **masked, max_pieces=longest + 1, image_order="blank").load_dataset("train")
+    assert (
+        retrieve(world, associative, "train", tmp_path / "ids/train", "--mask-prob", 0.4, "--mask-max-pieces", 5) == 0
+    )
+    make_task(world, image_ids=str(tmp_path / "ids"), mask_prob=0.4, max_pieces=5).load_dataset("train")
 
 
 def test_a_mask_of_another_share_or_text_is_refused(world, associative, tmp_path):
@@ -283,6 +305,19 @@ def test_what_a_mask_hides_makes_no_difference_to_what_is_found(world, associati
             sample["tokens"] = sample["tokens"].clone()
             sample["tokens"][place] = nouns[(place + 1) % 4]
     assert torch.equal(dataset.collater(samples)["net_input"]["visual"]["features"], before)
+
+
+def test_a_word_that_is_hidden_in_one_piece_is_not_searched_by(world, associative, tmp_path):
+    (tmp_path / "captions.tsv").write_text("image0.jpg\tdogs\nimage1.jpg\tdog\n")
+    finder = f"keyword --captions {tmp_path / 'captions.tsv'} --image-features {world / 'store'} -n 1"
+    task = finding(world, associative, image_finder=finder)
+    task.load_dataset("train")
+    tokens = task.dictionary.encode_line("a dog ##s near", add_if_not_exist=False).long()
+    hidden = torch.zeros(4, len(tokens), dtype=torch.bool)
+    hidden[0, 3] = hidden[1, 1] = hidden[2, 2] = hidden[3, 1:3] = True  # near, dog, ##s, both
+    samples = [{"id": row, "tokens": tokens, "hidden": hidden[row]} for row in range(4)]
+    absent = task.dataset("train").collater(samples)["net_input"]["visual"]["padding_mask"].flatten(1).all(dim=1)
+    assert absent.tolist() == [False, True, True, True]
 
 
 @pytest.mark.parametrize(

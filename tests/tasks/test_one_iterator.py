@@ -70,15 +70,23 @@ def uncollected() -> Any:
 
 def test_workers_of_earlier_epochs_have_ended(uncollected: int) -> None:
     task, dataset = OneIterator(Namespace()), Numbers(changes=True)
+    task.datasets["train"] = dataset
     for epoch in (1, 2, 3):
         assert sorted(epoch_of(task, dataset, epoch)) == [(epoch, index) for index in range(10)]
         assert workers(uncollected + 1) == uncollected + 1
-    other = Numbers(changes=True)  # its iterator leaves the first one's alone
-    assert len(epoch_of(task, other, 1)) == 10 and workers(uncollected + 2) == uncollected + 2
+    for epoch in (4, 5):  # text in several folders, one an epoch
+        task.datasets["train"] = Numbers(changes=True)
+        assert len(epoch_of(task, task.datasets["train"], epoch)) == 10
+        assert workers(uncollected + 1) == uncollected + 1
+    task.datasets["valid"] = Numbers(changes=True)  # its iterator leaves the first one's alone
+    assert len(epoch_of(task, task.datasets["valid"], 1)) == 10 and workers(uncollected + 2) == uncollected + 2
+    for _ in range(2):  # fairseq-interactive's are of no split, and made in this process
+        assert len(list(task.get_batch_iterator(Numbers(changes=True), max_sentences=5).next_epoch_itr())) == 2
 
 
 def test_iterator_that_serves_every_epoch_keeps_its_workers(uncollected: int) -> None:
     task, dataset = OneIterator(Namespace()), Numbers(changes=False)
+    task.datasets["train"] = dataset
     first = task.get_batch_iterator(dataset, max_sentences=5, num_workers=1)
     assert task.get_batch_iterator(dataset, max_sentences=5, num_workers=1, epoch=2) is first
     for _ in range(2):

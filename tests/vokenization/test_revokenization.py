@@ -294,6 +294,17 @@ def test_vokens_that_were_changed_are_refused(tokenizers, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_whoever_made_the_vokens_is_asked_to_make_them_again(tokenizers, tmp_path):
+    source, text = source_of(tmp_path, tokenizers["wordpiece"])
+    made = made_of(source, text, tokenizers["bytes"], tmp_path / "made")
+    for folder, verb in ((source.folder, "vokenize"), (made.folder, "revokenize")):
+        np.save(folder / "more.npy", np.zeros(1))
+        with pytest.raises(
+            InputError, match=rf"Delete .*{folder.name}, and make it again with: visual-grounding {verb}$"
+        ):
+            Vokens(folder).check_arrays()
+
+
 def test_text_that_shrinks_while_it_is_read_is_refused(tokenizers, tmp_path, monkeypatch):
     source, text = source_of(tmp_path, tokenizers["wordpiece"])
     checked = revokenization.check_text

@@ -338,13 +338,18 @@ def test_check_compares_the_pieces_with_the_digest_that_training_trusts(tmp_path
         ("keys.txt", lambda content: content.replace(b"3.jpg", b"9.jpg"), "was changed after its artefact was made"),
         ("vokens.npy", lambda content: content[:-4] + b"\x63\0\0\0", "but has 99 at"),
         ("vokens.npy", lambda content: content[:-4] + b"\x01\0\0\0", r"vokens\.npy isn't what was written"),
-        ("scores.npy", lambda content: content[:-2] + b"\0\x7e", r"scores\.npy isn't what was written"),
+        ("scores.npy", lambda content: content[:-2] + b"\0\x7e", r"scores\.npy isn't what was written: its sha256"),
+        ("scores.npy", None, r"scores\.npy isn't what was written: it isn't there any more\. Delete .*out, and make"),
+        ("others.npy", lambda content: content, r"others\.npy isn't what was written: meta\.json knows nothing of it"),
     ],
 )
 def test_check_finds_what_was_changed(tmp_path, cutter, text, name, change, message):
     path = vokenize(Remainders(), cutter, [text], tmp_path / "out", keep_scores=True).folder / name
     check_vokens(tmp_path / "out", [text])
-    path.write_bytes(change(path.read_bytes()))
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(change(path.read_bytes() if path.exists() else b""))
     with pytest.raises(InputError, match=message):
         check_vokens(tmp_path / "out", [text])
 

@@ -51,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--mask-prob", type=float, metavar="P", help="hide each piece with this probability")
     group.add_argument("--mask-tokenizer", metavar="NAME", help="whose pieces: that of the model which will learn")
     group.add_argument("--mask-seed", type=int, metavar="N", help="(default: 1)")
+    group.add_argument(
+        "--mask-max-pieces",
+        type=int,
+        metavar="N",
+        help="pieces that the model will read of a line, its --max-pieces; the rest isn't searched by (default: 64)",
+    )
     parser.add_argument("--shard-size", type=int, help="sentences between two save points (default: 8192; paired: all)")
 
 
@@ -129,11 +135,12 @@ def run(args: argparse.Namespace) -> None:
     exclude = None if args.exclude_paired is None or not chosen.excludes else read_lines(args.exclude_paired)
     masked = None
     if args.mask_prob is not None:
-        from ..retrieval.masked_queries import mask_queries
+        from ..retrieval.masked_queries import MAX_PIECES, mask_queries
         from ..text.tokenizer_bridge import TokenizerBridge
 
         seed = 1 if args.mask_seed is None else args.mask_seed
-        masked = mask_queries(TokenizerBridge(args.mask_tokenizer), lines, args.mask_prob, seed)
+        most = MAX_PIECES if args.mask_max_pieces is None else args.mask_max_pieces
+        masked = mask_queries(TokenizerBridge(args.mask_tokenizer), lines, args.mask_prob, seed, most)
         lines, text = masked.queries, lines
     counts = write_image_ids(finder, lines, args.out, exclude, args.shard_size, text, masked)
     _warn(finder.warnings(counts, len(lines)))
@@ -154,8 +161,10 @@ def _check_mask(args: argparse.Namespace, paired: bool) -> None:
         InputError: they don't.
     """
     if args.mask_prob is None:
-        if args.mask_tokenizer is not None or args.mask_seed is not None:
-            raise InputError("--mask-tokenizer and --mask-seed are of a mask: give --mask-prob, too.")
+        given = {"tokenizer": args.mask_tokenizer, "seed": args.mask_seed, "max-pieces": args.mask_max_pieces}
+        alone = [f"--mask-{name}" for name, value in given.items() if value is not None]
+        if alone:
+            raise InputError(f"{' and '.join(alone)} belongs to a mask: give --mask-prob, too.")
         return
     if paired:
         raise InputError("--mask-prob hides words of the text, which --method paired doesn't read.")

@@ -51,8 +51,7 @@ class MaskedLines(ByLength):
         shuffle: bool = True,
     ) -> None:
         self.texts = texts
-        self.whole_sizes = np.asarray(sizes)
-        self.sizes = np.minimum(self.whole_sizes, max_positions)
+        self.sizes = np.minimum(sizes, max_positions)
         self.dictionary = dictionary
         self.masking = masking
         self.given = given

@@ -37,8 +37,8 @@ class GroundedEncoder(nn.Module):
     feature is 0: its rank stays.
 
     # Assumption: so it is in LXMERT's code, which the paper builds on, but for the 20 % that it keeps or exchanges.
-    # Assumption: the paper has no √F. Adam moves all weights equally far, and so F of them at once a region √F times as
-    # far as a word's embedding: photos begin as noise to the text, and stay that for long.
+    # Assumption: the paper has no √F. Adam moves every weight equally far, and so F of them at once move a region at
+    # least √F times as far as one does: photos begin as noise to the text, and stay that for long.
     # Assumption: where the two encoders differ in size, a linear layer lies between them.
 
     Args:

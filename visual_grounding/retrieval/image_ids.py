@@ -28,16 +28,35 @@ class TableMask:
         mask: likewise.
         symbols_sha256: of the symbols of the dictionary whose pieces they are.
         probability: that a piece is hidden.
+        max_pieces: of a line that images were found for, with the two symbols around it; None: of whole lines.
 
     Shapes:
         pieces: (S,);  mask: (S, W)
     """
 
-    def __init__(self, pieces: np.ndarray, mask: np.ndarray, symbols_sha256: str, probability: float) -> None:
+    def __init__(
+        self,
+        pieces: np.ndarray,
+        mask: np.ndarray,
+        symbols_sha256: str,
+        probability: float,
+        max_pieces: int | None = None,
+    ) -> None:
         self.pieces = pieces
         self.mask = mask
         self.symbols_sha256 = symbols_sha256
         self.probability = probability
+        self.max_pieces = max_pieces
+
+    def tells_what_stands_behind(self, max_pieces: int) -> int:
+        """Of how many lines images were found by words behind those that a model reads, where hidden ones may stand.
+
+        Args:
+            max_pieces: that it reads of a line, with the two symbols around it.
+        """
+        if self.max_pieces is not None and self.max_pieces <= max_pieces:
+            return 0
+        return int((self.pieces > max_pieces - 2).sum())
 
     def hidden(self, line: int) -> np.ndarray:
         """Which pieces of a line are hidden; none behind those that the mask has room for.
@@ -92,7 +111,8 @@ class ImageIds:
             said = read_meta(self.folder, IMAGE_IDS, **fields)
             pieces = open_array(self.folder / "pieces.npy", shape[:1], "int32")
             mask = open_array(self.folder / "mask.npy", (shape[0], said["mask_bytes"]), "uint8")
-            self.mask = TableMask(pieces, mask, said["symbols_sha256"], said["mask_prob"])
+            most = read_meta(self.folder, IMAGE_IDS, mask_max_pieces=int | None).get("mask_max_pieces")
+            self.mask = TableMask(pieces, mask, said["symbols_sha256"], said["mask_prob"], most)
 
     def __len__(self) -> int:
         return self.ids.shape[0]

@@ -15,7 +15,8 @@ from ..text.masked_words import WordsOfPieces
 from ..text.tokenizer_bridge import TokenizerBridge
 from ..text.words import digest_of_symbols
 
-MOST_PIECES = 1024  # of a line that the mask has room for: one very long line mustn't make the table as wide
+MAX_PIECES = 64  # of `--task grounded_lm`
+_AROUND = 2  # symbols that a line begins and ends with
 
 
 class MaskedQueries(NamedTuple):
@@ -37,37 +38,47 @@ class MaskedQueries(NamedTuple):
     made_by: dict[str, Any]
 
 
-def mask_queries(bridge: TokenizerBridge, lines: Sequence[str], probability: float, seed: int) -> MaskedQueries:
+def mask_queries(
+    bridge: TokenizerBridge, lines: Sequence[str], probability: float, seed: int, max_pieces: int = MAX_PIECES
+) -> MaskedQueries:
     """Hide pieces of every line, each with the same probability, and take the words that they touch out of it.
 
-    Of a very long line the first `MOST_PIECES` alone may be hidden: models read no more.
+    What a model doesn't read of a long line is in no query either: a hidden word may stand there again.
 
     Args:
         bridge: the tokenizer of the model that will learn.
         probability: that a piece is hidden.
         seed: of the mask, which depends on it, on the line's place, and on nothing else.
+        max_pieces: that the model reads of a line, the symbols around it included.
 
     Raises:
-        InputError: the probability isn't between 0 and 1, the seed is negative, or as `WordsOfPieces`.
+        InputError: the probability isn't between 0 and 1, the seed is negative, no piece is read, or as
+            `WordsOfPieces`.
     """
     if not 0 < probability < 1:
         raise InputError(f"the share of hidden pieces should be between 0 and 1, but is {probability}.", "mask_prob")
     if seed < 0:
         raise InputError(f"a seed should be 0 or more, but is {seed}.", "mask_seed")
+    if max_pieces <= _AROUND:
+        raise InputError(
+            f"pieces of a line should be at least {_AROUND + 1}, for one between two symbols, but are {max_pieces}.",
+            "mask_max_pieces",
+        )
     words = WordsOfPieces(bridge)
     queries, pieces, masks = [], [], []
     for place, numbers in enumerate(bridge.numbers_of(lines)):
-        hidden = generator_of(seed, place).random(len(numbers)) < probability
-        hidden[MOST_PIECES:] = False
-        queries.append(words.without(np.array(numbers, dtype=np.int64), hidden))
         pieces.append(len(numbers))
-        masks.append(np.packbits(hidden[:MOST_PIECES]))
+        read = np.array(numbers[: max_pieces - _AROUND], dtype=np.int64)
+        hidden = generator_of(seed, place).random(len(read)) < probability
+        queries.append(words.without(read, hidden))
+        masks.append(np.packbits(hidden))
     mask = np.zeros((len(masks), max([1, *map(len, masks)])), dtype=np.uint8)
     for row, packed in zip(mask, masks):
         row[: len(packed)] = packed
     made_by = {
         "mask_prob": float(probability),
         "mask_seed": seed,
+        "mask_max_pieces": max_pieces,
         "tokenizer_sha256": bridge.sha256,
         "symbols_sha256": digest_of_symbols(bridge.symbols),
     }

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ..errors import InputError
-from .outside import check_file
+from .outside import open_file
 from .signature import made_alike
 from .weights import check_tensors
 
@@ -73,12 +73,13 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     """
     allow_fairseq_checkpoints()
     try:
-        check_file(path)
+        with open_file(path) as file:
+            begins = file.read(4)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror or error}.") from error
     except Exception as error:  # a broken pickle can fail in any way
-        raise InputError(_why_not_loaded(path, error)) from error
+        raise InputError(_why_not_loaded(path, error, begins)) from error
     model = state.get("model") if isinstance(state, dict) else None
     if (
         not isinstance(model, Mapping)
@@ -105,7 +106,7 @@ def _check_choices(path: str | Path, state: Mapping[str, Any]) -> None:
             )
 
 
-def _why_not_loaded(path: str | Path, error: Exception) -> str:
+def _why_not_loaded(path: str | Path, error: Exception, begins: bytes) -> str:
     try:
         unsafe = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
     except Exception:  # as above: it reads the same broken file
@@ -116,9 +117,8 @@ def _why_not_loaded(path: str | Path, error: Exception) -> str:
             "code and isn't loaded. Save it again without them."
         )
     reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-    with open(path, "rb") as file:
-        if not file.read(4).startswith(_TORCH_SAVES):  # of these torch speaks at length
-            reason = "it doesn't begin as a file of torch.save"
+    if not begins.startswith(_TORCH_SAVES):  # of these torch speaks at length
+        reason = "it doesn't begin as a file of torch.save"
     return (
         f"{path} should be a fairseq checkpoint, but is truncated or of another kind: {reason}. Copy or train it again."
     )

@@ -22,17 +22,18 @@ from fairseq.data import ConcatDataset, Dictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
+from ..data.caption_mixture import CaptionMixture, ImagesOfMixture
 from ..data.complete_batches import CompleteBatches
 from ..data.grounded_text import OBJECTIVES, GroundedBatches, MaskedLines, QueryOfItem
 from ..data.text_of_one_language import check_positions, load_dictionary, load_text, number_of_mask, parts_of_split
-from ..data.visual_batches import TabledImages, VisualContextDataset
+from ..data.visual_batches import VisualContextDataset
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_masking import Masking, MaskingConfig, check_mask_prob
 from ..errors import InputError
-from ..modules.masking import MASK_ALONE, generator_of
+from ..modules.masking import MASK_ALONE
 from ..retrieval.finder import Finder, open_finder
-from ..retrieval.image_ids import NO_IMAGE, ImageIds
-from ..shares import warn_of
+from ..retrieval.image_ids import ImageIds
+from ..shares import share, warn_of
 from ..text.masked_words import WordsOfPieces
 from ..text.pieces import join_pieces
 from ..text.tokenizer_bridge import TokenizerBridge, without_padding_words
@@ -43,7 +44,6 @@ from .own_criterions import OwnCriterions
 logger = logging.getLogger(__name__)
 
 CAPTIONS = "captions-"  # subsets of --caption-data
-_MIX = 7  # what random numbers are drawn for: which captions
 
 
 @dataclass
@@ -166,11 +166,6 @@ class GroundedLMTask(OwnCriterions, OneIterator):
         """Of a line, its `</s>` included; what stands before it takes one."""
         return int(self.cfg.max_pieces) - 1
 
-    def has_sharded_data(self, split: str) -> bool:
-        """Whether each epoch loads its own part: of several folders, and of captions that are mixed in."""
-        mixed = bool(self.cfg.caption_data) and split == self.cfg.train_subset
-        return mixed or bool(super().has_sharded_data(split))
-
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load the text of a split and its images.
 
@@ -185,7 +180,7 @@ class GroundedLMTask(OwnCriterions, OneIterator):
                 raise InputError(f"subset {split} is one of captions: give --caption-data.")
             found = self._pairs(str(self.cfg.caption_data), split.removeprefix(CAPTIONS), training, epoch, combine)
         elif self.cfg.caption_data and training:
-            found = self._mixture(folder, split, epoch, combine)
+            found = self._mixture(folders, split, epoch, combine)
         elif self.cfg.caption_data or not self.cfg.image_features:
             lines = self._lines(self._texts(folder, split, combine), training, os.path.join(folder, split))
             found = self.images.add_none(lines, split)
@@ -267,6 +262,8 @@ class GroundedLMTask(OwnCriterions, OneIterator):
         found = [os.path.join(root, name) for name in names]
         tables = [ImageIds(each) for each in found if os.path.isdir(each)]  # `add` says which isn't there
         if len(tables) == len(texts):
+            if self.cfg.caption_data and training:
+                self._check_paired(tables)
             self._check_leak(tables, training)
         lines = self._lines(texts, training, place, tables if len(tables) == len(texts) else None)
 
@@ -277,29 +274,34 @@ class GroundedLMTask(OwnCriterions, OneIterator):
         parts = [(len(each), 1) for each in texts]
         return self.images.add(lines, split, place, epoch, parts, written, names=names)
 
-    def _mixture(self, folder: str, split: str, epoch: int, combine: bool) -> CompleteBatches:
+    def _mixture(self, folders: list[str], split: str, epoch: int, combine: bool) -> CompleteBatches:
         """Text without images, and as many captions with theirs (GS §3.2).
 
-        # Assumption: where they are more than the text, each epoch draws those that come next; the paper doesn't say.
+        Raises:
+            InputError: images of captions were found.
         """
-        texts = self._texts(folder, split, combine)
+        number = (epoch - 1) % len(folders)
         captions: Any = self._pairs(str(self.cfg.caption_data), split, True, epoch, combine)
-        theirs: Any = captions.dataset
-        if theirs.given is not None:
-            raise InputError(
-                f"images of --caption-data should be the captions' own, but those in {self.cfg.image_ids} were found "
-                "by text. Make tables of them with: visual-grounding retrieve --method paired …"
-            )
-        wanted = sum(len(each) for each in texts)
-        drawn = draw_captions(len(theirs), wanted, int(self.cfg.seed), epoch)
-        sizes = np.concatenate([*(np.asarray(each.sizes) for each in texts), theirs.whole_sizes[drawn]])
-        lines = self._lines([*texts, _Chosen(theirs.texts, drawn, sizes[wanted:])], True, os.path.join(folder, split))
-        ids = captions.choice.ids[drawn]
-        without = np.full((wanted, ids.shape[1]), NO_IMAGE, dtype=np.int32)
-        logger.info("%d lines of text, and as many of %d captions with their images", wanted, len(theirs))
-        return VisualContextDataset(
-            lines, self.images.store, TabledImages(np.concatenate([without, ids])), tags=self.images.tags
-        )
+        texts = [self._texts(each, split, combine) for each in folders]
+        lines = self._lines(texts[number], True, os.path.join(folders[number], split))
+        sizes = [sum(map(len, each)) for each in texts]
+        mixture = CaptionMixture(lines, captions.dataset, int(self.cfg.seed), sizes, number)
+        logger.info("%d lines of text, and as many of %d captions with their images", len(lines), len(captions))
+        images = ImagesOfMixture(mixture, captions.choice.ids)
+        return VisualContextDataset(mixture, self.images.store, images, tags=self.images.tags)
+
+    def _check_paired(self, tables: list[ImageIds]) -> None:
+        """Refuse images of captions that aren't their own.
+
+        Raises:
+            InputError: they were found.
+        """
+        for table in tables:
+            if "|method:paired|" not in table.signature:
+                raise InputError(
+                    f"images of --caption-data should be the captions' own, but those in {table.folder} were found by "
+                    "text. Make tables of them with: visual-grounding retrieve --method paired …"
+                )
 
     def _check_leak(self, tables: list[ImageIds], training: bool) -> None:
         """Refuse images that were found for the whole text: they tell what is hidden, wherever words are asked.
@@ -315,6 +317,14 @@ class GroundedLMTask(OwnCriterions, OneIterator):
                     f"the images in {table.folder} were found for whole lines, so they tell the words that are hidden "
                     "here. Find them for what a mask leaves: visual-grounding retrieve … --mask-prob "
                     f"{self.cfg.mask_prob} --mask-tokenizer … --out …"
+                )
+            told = 0 if table.mask is None else table.mask.tells_what_stands_behind(int(self.cfg.max_pieces))
+            if told:
+                raise InputError(
+                    f"the images in {table.folder} were found by more of a line than --max-pieces "
+                    f"{self.cfg.max_pieces} lets the model read, in {share(told, len(table), 'lines')}: a hidden word "
+                    "may stand there again. Find them anew: visual-grounding retrieve … --mask-max-pieces "
+                    f"{self.cfg.max_pieces} --out …"
                 )
 
     def _open_finder(self) -> Finder:
@@ -334,36 +344,6 @@ class GroundedLMTask(OwnCriterions, OneIterator):
     def max_positions(self) -> int:
         """Lines are no longer than that."""
         return self._positions
-
-
-class _Chosen:
-    """Some lines of a text, in an order; fairseq's own subsets know no sizes."""
-
-    def __init__(self, texts: Any, rows: np.ndarray, sizes: np.ndarray) -> None:
-        self.texts, self.rows, self.sizes = texts, rows, sizes
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.texts[int(self.rows[index])]
-
-
-def draw_captions(captions: int, wanted: int, seed: int, epoch: int) -> np.ndarray:
-    """As many captions as there are lines of text, from where the epoch before ended; all of them before one again.
-
-    >>> first, second = (draw_captions(5, 3, seed=1, epoch=epoch).tolist() for epoch in (1, 2))
-    >>> sorted([*first, *second[:2]])
-    [0, 1, 2, 3, 4]
-
-    Shapes:
-        returns: (wanted,)
-    """
-    start = (epoch - 1) * wanted
-    rounds = range(start // captions, -(-(start + wanted) // captions))
-    orders = [generator_of(seed, _MIX, number).permutation(captions) for number in rounds]
-    begun = start - rounds.start * captions
-    return np.concatenate([*orders, np.zeros(0, dtype=np.int64)])[begun : begun + wanted]
 
 
 def _check_flags(cfg: GroundedLMConfig) -> None:

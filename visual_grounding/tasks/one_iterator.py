@@ -13,15 +13,19 @@ from fairseq.tasks import FairseqTask
 
 
 class OneIterator(FairseqTask):
-    """A task that has one iterator of a dataset at a time; a mixin, before the task that it derives from otherwise."""
+    """A task that has one iterator of a split at a time; a mixin, before the task that it derives from otherwise."""
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> EpochBatchIterator:
-        """As fairseq's; an earlier iterator of this dataset is done with, unless it is the one that is returned."""
-        known: weakref.WeakKeyDictionary[Any, weakref.ref[EpochBatchIterator]]
-        known = self.__dict__.setdefault("_iterators", weakref.WeakKeyDictionary())
-        earlier = known[dataset]() if dataset in known else None
+        """As fairseq's; an earlier iterator of this split is done with, unless it is the one that is returned.
+
+        Of this split, not of this dataset: text in several folders is another dataset in every epoch.
+        """
+        known: dict[str, weakref.ref[EpochBatchIterator]] = self.__dict__.setdefault("_iterators", {})
+        split = next((name for name, each in self.datasets.items() if each is dataset), "")
+        earlier = known[split]() if split in known else None
         iterator = super().get_batch_iterator(dataset, *args, **kwargs)
         if earlier is not None and earlier is not iterator:
             earlier.dataloader = earlier._cur_epoch_itr = earlier._next_epoch_itr = None
-        known[dataset] = weakref.ref(iterator)
+        if split:
+            known[split] = weakref.ref(iterator)
         return iterator

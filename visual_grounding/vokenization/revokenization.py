@@ -171,9 +171,9 @@ def revokenize(revokenizer: Revokenizer, text: Sequence[Path], out: Path) -> Vok
         InputError: vokens, text and tokenizers don't belong together, or `out` holds something else.
     """
     source = revokenizer.source
-    check_text(source, text)
     source.check_range()
     source.check_arrays()
+    check_text(source, text)
     arrays: dict[str, tuple[tuple[int, ...], str]] = {"vokens": ((), "int32"), LENGTHS: ((), "int64")}
     if source.scores is not None:
         arrays[SCORES] = ((), "float16")

@@ -26,7 +26,6 @@ NO_VOKEN = -1
 TOKENS, KEYS, TOKENIZER = "tokens.txt", "keys.txt", "tokenizer"
 ARRAYS_SHA256 = "arrays_sha256"  # in meta.json: of each array's file
 LABELS = ("token", "sentence")  # what a voken was chosen for
-_AGAIN = "Delete its folder, and make it again with: visual-grounding vokenize"
 _LOOKED_AT = 2**22  # numbers at a time
 _LINES = 2**16  # likewise, lines
 
@@ -67,6 +66,8 @@ class Vokens:
         self.tokenizer_sha256: str = meta["tokenizer_sha256"]
         self.keys_sha256: str = meta["keys_sha256"]
         self.counts = {name: count for name, count in meta["counts"].items() if isinstance(count, int)}
+        verb = "revokenize" if self.signature.startswith("revokenize|") else "vokenize"
+        self._again = f"Delete {self.folder}, and make it again with: visual-grounding {verb}"
         if self.label not in LABELS:
             raise InputError(f"{self.folder} should have vokens of {' or '.join(LABELS)}, but says {self.label!r:.80}.")
         self.vokens = open_array(self.folder / "vokens.npy", (self.tokens,), "int32")
@@ -82,7 +83,7 @@ class Vokens:
             said = "fall in between" if falls else f"go from {first} to {last}"
             raise InputError(
                 f"{self.folder / 'offsets.npy'} should go from 0 to {self.tokens}, the pieces that there are, and "
-                f"never fall, but they {said}. {_AGAIN}"
+                f"never fall, but they {said}. {self._again}"
             )
 
     def check_range(self) -> None:
@@ -97,7 +98,8 @@ class Vokens:
             if len(wrong):
                 raise InputError(
                     f"{self.folder / 'vokens.npy'} should hold numbers of its {self.size} candidates, "
-                    f"0..{self.size - 1}, or {NO_VOKEN} for none, but has {part[wrong[0]]} at {at + wrong[0]}. {_AGAIN}"
+                    f"0..{self.size - 1}, or {NO_VOKEN} for none, but has {part[wrong[0]]} at {at + wrong[0]}. "
+                    f"{self._again}"
                 )
 
     def check_arrays(self) -> None:
@@ -108,12 +110,12 @@ class Vokens:
         """
         digests = read_meta(self.folder, VOKENS, **{ARRAYS_SHA256: dict})[ARRAYS_SHA256]
         found = {path.stem: sha256_of_file(path) for path in self.folder.glob("*.npy")}
-        changed = [name for name in sorted(found.keys() | digests) if found.get(name) != digests.get(name)]
-        if changed:
-            raise InputError(
-                f"{self.folder / changed[0]}.npy isn't what was written: its sha256 isn't the one in meta.json. "
-                f"{_AGAIN}"
-            )
+        for name in sorted(found.keys() | digests):
+            if found.get(name) != digests.get(name):
+                why = "its sha256 isn't the one in meta.json"
+                why = "it isn't there any more" if name not in found else why
+                why = "meta.json knows nothing of it" if name not in digests else why
+                raise InputError(f"{self.folder / name}.npy isn't what was written: {why}. {self._again}")
 
     def of_line(self, line: int) -> np.ndarray:
         """Vokens of a line's pieces: (n,)."""
@@ -140,7 +142,7 @@ class Vokens:
                 what = "ends before it" if line is None else "goes on" if pieces is None else f"has {found}"
                 raise InputError(
                     f"{path} should have {self.lines} lines and {pieces or 0} pieces in line {number + 1}, but "
-                    f"{what}. {_AGAIN}"
+                    f"{what}. {self._again}"
                 )
             yield line
 
@@ -159,7 +161,7 @@ class Vokens:
         if bridge.sha256 != self.tokenizer_sha256:
             raise InputError(
                 f"{self.folder / TOKENIZER} should be the tokenizer that cut the text, sha256 "
-                f"{self.tokenizer_sha256[:8]}…, but is another one: {bridge.sha256[:8]}…. {_AGAIN}"
+                f"{self.tokenizer_sha256[:8]}…, but is another one: {bridge.sha256[:8]}…. {self._again}"
             )
         return bridge
 
