@@ -123,8 +123,8 @@ def test_a_text_of_empty_lines_has_a_mask(bridge, world):
     ("flags", "method", "message"),
     [
         (["--mask-prob", 0.3], "keyword", "--mask-prob also needs --mask-tokenizer"),
-        (["--mask-seed", 3], "keyword", "--mask-seed belongs to a mask: give --mask-prob, too"),
-        (["--mask-max-pieces", 9], "keyword", "--mask-max-pieces belongs to a mask: give --mask-prob, too"),
+        (["--mask-seed", 3], "keyword", "without --mask-prob --mask-seed would hide nothing: give it, too"),
+        (["--mask-max-pieces", 9], "keyword", "without --mask-prob --mask-max-pieces would hide nothing: give it, too"),
         (
             ["--mask-prob", 0.3, "--mask-max-pieces", 2, "--mask-tokenizer", "T"],
             "keyword",

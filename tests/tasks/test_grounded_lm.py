@@ -366,13 +366,16 @@ def test_text_that_is_not_there_or_does_not_fit_is_refused(world, tmp_path):
         make_task(world, images=False, data=str(tmp_path / "bin"))
 
 
-def test_captions_of_found_images_are_refused(world, associative):
+@pytest.mark.parametrize("objective", ["jmlm", "jmrm"])
+@pytest.mark.parametrize("found_for", ["masked", "whole"])
+def test_captions_of_found_images_are_refused(world, associative, found_for, objective):
     task = make_task(
         world,
         data=str(world / "text"),
         caption_data=str(world / "bin"),
-        image_ids=str(associative / "masked"),
+        image_ids=str(associative / found_for),
         mask_prob=0.4,
+        grounding_objective=objective,
     )
     with pytest.raises(InputError, match="images of --caption-data should be the captions' own"):
         task.load_dataset("train")

@@ -164,7 +164,7 @@ def _check_mask(args: argparse.Namespace, paired: bool) -> None:
         given = {"tokenizer": args.mask_tokenizer, "seed": args.mask_seed, "max-pieces": args.mask_max_pieces}
         alone = [f"--mask-{name}" for name, value in given.items() if value is not None]
         if alone:
-            raise InputError(f"{' and '.join(alone)} belongs to a mask: give --mask-prob, too.")
+            raise InputError(f"without --mask-prob {' and '.join(alone)} would hide nothing: give it, too.")
         return
     if paired:
         raise InputError("--mask-prob hides words of the text, which --method paired doesn't read.")

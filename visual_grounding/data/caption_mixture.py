@@ -58,7 +58,7 @@ class CaptionMixture(MaskedLines):
         self, lines: MaskedLines, captions: MaskedLines, seed: int, folders: Sequence[int], number: int
     ) -> None:
         self.lines, self.captions = lines, captions
-        self._seed, self._folders, self._number = seed, list(folders), number
+        self._seed, self._folders = seed, list(folders)
         sizes = np.concatenate([lines.sizes, lines.sizes])  # of captions: `set_epoch`
         super().__init__(_Both(self), sizes, lines.dictionary, sizes.max(initial=0), lines.masking, None, lines.shuffle)
         self.set_epoch(number + 1)

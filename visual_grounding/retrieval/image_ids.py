@@ -18,6 +18,7 @@ from ..text.resemblance import UNLIKE, places, resemblance
 
 IMAGE_IDS = "image-ids"
 NO_IMAGE = -1
+AROUND = 2  # symbols that a model puts around the pieces of a line
 
 
 class TableMask:
@@ -28,7 +29,7 @@ class TableMask:
         mask: likewise.
         symbols_sha256: of the symbols of the dictionary whose pieces they are.
         probability: that a piece is hidden.
-        max_pieces: of a line that images were found for, with the two symbols around it; None: of whole lines.
+        max_pieces: of a line that images were found for, `AROUND` included; None: of whole lines.
 
     Shapes:
         pieces: (S,);  mask: (S, W)
@@ -52,11 +53,11 @@ class TableMask:
         """Of how many lines images were found by words behind those that a model reads, where hidden ones may stand.
 
         Args:
-            max_pieces: that it reads of a line, with the two symbols around it.
+            max_pieces: that it reads of a line, `AROUND` included.
         """
         if self.max_pieces is not None and self.max_pieces <= max_pieces:
             return 0
-        return int((self.pieces > max_pieces - 2).sum())
+        return int((self.pieces > max_pieces - AROUND).sum())
 
     def hidden(self, line: int) -> np.ndarray:
         """Which pieces of a line are hidden; none behind those that the mask has room for.

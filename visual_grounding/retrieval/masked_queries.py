@@ -14,9 +14,9 @@ from ..modules.masking import generator_of
 from ..text.masked_words import WordsOfPieces
 from ..text.tokenizer_bridge import TokenizerBridge
 from ..text.words import digest_of_symbols
+from .image_ids import AROUND
 
 MAX_PIECES = 64  # of `--task grounded_lm`
-_AROUND = 2  # symbols that a line begins and ends with
 
 
 class MaskedQueries(NamedTuple):
@@ -59,16 +59,16 @@ def mask_queries(
         raise InputError(f"the share of hidden pieces should be between 0 and 1, but is {probability}.", "mask_prob")
     if seed < 0:
         raise InputError(f"a seed should be 0 or more, but is {seed}.", "mask_seed")
-    if max_pieces <= _AROUND:
+    if max_pieces <= AROUND:
         raise InputError(
-            f"pieces of a line should be at least {_AROUND + 1}, for one between two symbols, but are {max_pieces}.",
+            f"pieces of a line should be at least {AROUND + 1}, for one between two symbols, but are {max_pieces}.",
             "mask_max_pieces",
         )
     words = WordsOfPieces(bridge)
     queries, pieces, masks = [], [], []
     for place, numbers in enumerate(bridge.numbers_of(lines)):
         pieces.append(len(numbers))
-        read = np.array(numbers[: max_pieces - _AROUND], dtype=np.int64)
+        read = np.array(numbers[: max_pieces - AROUND], dtype=np.int64)
         hidden = generator_of(seed, place).random(len(read)) < probability
         queries.append(words.without(read, hidden))
         masks.append(np.packbits(hidden))

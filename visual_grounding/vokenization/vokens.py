@@ -111,11 +111,15 @@ class Vokens:
         digests = read_meta(self.folder, VOKENS, **{ARRAYS_SHA256: dict})[ARRAYS_SHA256]
         found = {path.stem: sha256_of_file(path) for path in self.folder.glob("*.npy")}
         for name in sorted(found.keys() | digests):
-            if found.get(name) != digests.get(name):
+            if name not in digests:
+                why = "meta.json knows nothing of it"
+            elif name not in found:
+                why = "it isn't there any more"
+            elif found[name] != digests[name]:
                 why = "its sha256 isn't the one in meta.json"
-                why = "it isn't there any more" if name not in found else why
-                why = "meta.json knows nothing of it" if name not in digests else why
-                raise InputError(f"{self.folder / name}.npy isn't what was written: {why}. {self._again}")
+            else:
+                continue
+            raise InputError(f"{self.folder / name}.npy isn't what was written: {why}. {self._again}")
 
     def of_line(self, line: int) -> np.ndarray:
         """Vokens of a line's pieces: (n,)."""
