@@ -24,6 +24,7 @@ ON_THE_CPU_ONLY = {
     "features.backbones.torchvision_networks:download": "reads a file",
     "features.detectors.onnx_detectors": "onnxruntime has devices of its own; its maps are pooled as others",
     "features.image_network:restore_image_network": "builds a network from a file; it is moved afterwards",
+    "data.caption_mixture": "puts captions behind text in a data loader's worker",
     "data.labelled_examples": "reads and collates in a data loader's worker",
     "data.grounded_text": "hides words and regions in a data loader's worker",
     "data.image_tags": "names what is seen in a data loader's worker",
