@@ -89,6 +89,11 @@ def test_a_name_that_is_too_long_is_said_in_one_short_line(tmp_path, capsys):
     assert len(said) < 400 and "\x1b" not in said
 
 
+def test_a_zero_byte_among_the_words_is_no_name_of_a_file(capsys):
+    assert main(["report", "runs", "a\0b", "--out", "table"]) == 2
+    assert capsys.readouterr().err == "visual-grounding report runs: 'a\\x00b' holds a zero byte: it names no file.\n"
+
+
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOENT, "No such file", "bug.py"), OSError(errno.EACCES, "denied"), OSError("anything")]
 )

@@ -114,6 +114,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     verb = overview.parse_args([" ".join(argv[:length])] if argv else []).verb
     parser = None
     try:
+        if any("\0" in word for word in argv):  # no shell gives it, but a notebook may
+            raise InputError(f"{next(word for word in argv if chr(0) in word)!r} holds a zero byte: it names no file.")
         module = module_of(verb)
         parser = parser_of(verb, argv[length:])
         args = parser.parse_args(argv[length:])
