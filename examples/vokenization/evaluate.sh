@@ -18,7 +18,7 @@ finetune() { # SEED ROW: OUT/seedS/scores/ROW/TASK.json
     bert) model=("$BERT") ;;
     bert-noise) model=("$BERT" --noise-like "$OUT/seed$seed/models/bert-vision") ;;
     esac
-    for task in $TASKS; do
+    for task in $(tasks_of "$row"); do
         run "seed$seed/finetune-$row-$task" python $here/finetune.py --model "${model[@]}" --task "$task" --data "$OUT/tasks/$task" \
             --seed "$seed" --epochs "$TASK_EPOCHS" --out "$OUT/seed$seed/scores/$row/$task.json"
     done

@@ -25,14 +25,16 @@ def main() -> int:
     args = parser.parse_args()
     scores = read_scores(args.out, args.seeds)
     tasks = list(dict.fromkeys(task for row in scores.values() for task in row))
+    shared = [task for task in tasks if all(task in of_task for of_task in scores.values())]
     rows = []
     for name, of_task in scores.items():
         means = [mean_and_spread(of_task.get(task, {}).values()) for task in tasks]
-        whole = all(len(of_task.get(task, {})) == args.seeds for task in tasks)
-        seeds = range(1, args.seeds + 1) if whole else ()
-        average = [float(np.mean([of_task[task][seed] for task in tasks])) for seed in seeds]
+        whole = all(len(of_task[task]) == args.seeds for task in shared)
+        seeds = range(1, args.seeds + 1) if whole and shared else ()
+        average = [float(np.mean([of_task[task][seed] for task in shared])) for seed in seeds]
         rows.append([name, *means, mean_and_spread(average)])
-    table = tabulate(rows, ["", *tasks, "mean"], tablefmt="github", disable_numparse=True)
+    mean = "mean" if shared == tasks else f"mean of {', '.join(shared) or 'none'}"
+    table = tabulate(rows, ["", *tasks, mean], tablefmt="github", disable_numparse=True)
     gains = gain_table(scores, tasks, ratios(args.out))
     (args.out / "table.md").write_text(f"{table}\n\n{gains}\n", encoding="utf-8")
     (args.out / "table.json").write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")

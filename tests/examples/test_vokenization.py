@@ -192,6 +192,12 @@ def test_table_has_means_spreads_and_gains(tmp_path, monkeypatch, capsys) -> Non
     assert ["mlm-more", "65.0 ± 7.1", "70.0 ± 0.0", "67.5 ± 3.5"] in said
     assert ["random", "50.0", "50.0", ""] in said  # one seed of two
     assert said[-2:] == [["sst2", "10.0 %", "+15.0", "+10.0, +20.0"], ["qqp", "20.0 %", "-10.0", "+0.0, -20.0"]]
+    # A row that has some tasks alone: the mean is over those that all have.
+    (tmp_path / "seed2/scores/random/qqp.json").unlink()
+    assert table.main() == 0
+    said = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines() if line]
+    assert said[0] == ["", "qqp", "sst2", "mean of sst2"]
+    assert ["voken", "55.0 ± 7.1", "85.0 ± 7.1", "85.0 ± 7.1"] in said and ["random", "", "50.0", ""] in said
     # Seeds are compared with their own, and a task that one of the two lacks isn't compared.
     (tmp_path / "seed1/scores/mlm-more/sst2.json").unlink()
     for seed in (1, 2):
@@ -256,11 +262,16 @@ def test_no_shuffled_caption_keeps_its_photo(slice_of_texts) -> None:
 # The recipe
 
 
-def run_script(name, **environment):
+def script_environment():
     unset = {"DATA", "OUT", "SEEDS", "FULL", "TASKS", "VISUAL_GROUNDING_DATA"}
-    kept = {key: value for key, value in os.environ.items() if key not in unset}
+    return {key: value for key, value in os.environ.items() if key not in unset}
+
+
+def run_script(name, **environment):
     values = {key: str(value) for key, value in environment.items()}
-    return subprocess.run(["bash", FOLDER / name], env={**kept, **values}, capture_output=True, text=True)
+    return subprocess.run(
+        ["bash", FOLDER / name], env={**script_environment(), **values}, capture_output=True, text=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -273,6 +284,20 @@ def run_script(name, **environment):
 def test_scripts_say_what_is_missing(variables, message, tmp_path) -> None:
     done = run_script("prepare.sh", OUT=tmp_path, **variables)
     assert done.returncode == 2 and message in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("choices", "tasks"),
+    [
+        ({}, ("sst2 qqp mnli", "sst2 qqp mnli")),
+        ({"FULL": "yes"}, ("sst2 qnli qqp mnli codah xquad rte mrpc stsb", "sst2 qnli qqp mnli")),
+        ({"FULL": "yes", "TASKS": "rte"}, ("rte", "rte")),
+    ],
+)
+def test_full_has_all_tasks_for_vokens_and_the_four_of_the_paper_for_others(choices, tasks) -> None:
+    said = f'source {FOLDER}/settings.sh && for row in voken random; do tasks_of "$row"; done'
+    done = subprocess.run(["bash", "-c", said], env={**script_environment(), **choices}, capture_output=True, text=True)
+    assert tuple(done.stdout.splitlines()) == tasks, done.stderr
 
 
 @pytest.mark.data
