@@ -40,6 +40,20 @@ def test_it_begins_with_the_encoders_that_are_named(world, tmp_path):
     assert same.encoder.cross_modal.model is not same.encoder.text.model  # a copy, which is trained
 
 
+@pytest.mark.parametrize("kind", ["bert", "distilbert"])  # which name their number of layers differently
+def test_the_cross_modal_encoder_may_end_behind_its_first_layers(world, tmp_path, kind):
+    make_encoder(tmp_path / "other", kind)
+    task = make_task(world)
+    whole_one = task.build_model(model_flags(world, cross_modal_encoder=str(tmp_path / "other")))
+    flags = model_flags(world, cross_modal_encoder=str(tmp_path / "other"), cross_modal_layers=1)
+    cut = task.build_model(flags)
+    kept, every = (model.encoder.cross_modal.state_dict() for model in (cut, whole_one))
+    assert set(every) - set(kept) == {name for name in every if "layer.1." in name} != set()
+    assert all(torch.equal(weight, every[name]) for name, weight in kept.items())
+    assert cut.encoder.text.state_dict().keys() == whole_one.encoder.text.state_dict().keys()
+    task.build_model(flags).load_state_dict(cut.state_dict())  # a checkpoint's flags say how many
+
+
 def test_what_a_checkpoint_keeps_is_enough(world, tmp_path):
     task = make_task(world)
     shutil.copytree(world / "encoder", tmp_path / "encoder")
@@ -153,7 +167,8 @@ def test_training_goes_on_without_the_encoders_folder_and_minds_its_flags(world,
     assert found.encoder.ranks == 5 and found.state_dict().keys() == model.state_dict().keys()
     drops = {module.p for module in found.encoder.cross_modal.modules() if isinstance(module, torch.nn.Dropout)}
     assert drops == {0.35}
-    for name, value in (("image_ranks", 3), ("grounded_text_encoder", "other"), ("cross_modal_encoder", "other")):
+    others = {"image_ranks": 3, "grounded_text_encoder": "other", "cross_modal_encoder": "other", "cross_modal_layers": 1}
+    for name, value in others.items():
         with pytest.raises(InputError, match=rf"--{name.replace('_', '-')} is {value}, but training goes on from"):
             again(**{name: value})
 
@@ -169,6 +184,8 @@ def test_dropout_is_that_of_both_encoders(world):
     [
         ({"image_ranks": -1}, "--image-ranks should be at least 1, but is -1"),
         ({"image_ranks": 0}, "--image-ranks should be at least 1, but is 0"),
+        ({"cross_modal_layers": 0}, "--cross-modal-layers should be 1 to 2, as many as there are, but is 0"),
+        ({"cross_modal_layers": 3}, "--cross-modal-layers should be 1 to 2, as many as there are, but is 3"),
         ({"grounded_dropout": 2.0}, "--grounded-dropout should be at least 0 and less than 1, but is 2.0"),
         ({"grounded_dropout": -0.5}, "--grounded-dropout should be at least 0 and less than 1"),
     ],

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..modules.grounded_encoder import GroundedEncoder, GroundedWordHead
 from ..modules.linear_cross_entropy import Answers, linear_cross_entropy
-from ..modules.pretrained_encoder import ReadEncoder, read_dropout, read_encoder, read_layers
+from ..modules.pretrained_encoder import ReadEncoder, first_layers, read_dropout, read_encoder, read_layers
 from .bert_choices import gone_on_from
 from .prediction import PredictionModel, outputs_of
 from .presets import register_presets
@@ -33,6 +33,9 @@ class GroundedAlbertConfig(PretrainedStartConfig, StandardisedFeaturesConfig):
     cross_modal_encoder: Optional[str] = field(
         default=None,
         metadata={"help": "encoder whose layers the cross-modal one begins with (default: the text encoder's)"},
+    )
+    cross_modal_layers: Optional[int] = field(
+        default=None, metadata={"help": "first layers of that encoder that the cross-modal one has (default: all)"}
     )
     grounded_dropout: Optional[float] = field(
         default=None, metadata={"help": "dropout of both encoders (default: their own)"}
@@ -262,7 +265,7 @@ def _take_encoders(
         pretrained = read_pretrained(before, ("grounded_albert",))
     if pretrained is not None:
         theirs = pretrained.args
-        for flag in ("image_ranks", "grounded_text_encoder", "cross_modal_encoder"):
+        for flag in ("image_ranks", "grounded_text_encoder", "cross_modal_encoder", "cross_modal_layers"):
             given = getattr(args, flag, None)
             if given is not None and given != getattr(theirs, flag, None):
                 raise InputError(
@@ -290,7 +293,8 @@ def _take_encoders(
     text = read_encoder(name, symbols, place)
     other = getattr(args, "cross_modal_encoder", None) or name
     cross_modal = text if other == name else read_layers(other)
-    choices = [text.choices, cross_modal.choices]
+    layers = getattr(args, "cross_modal_layers", None)
+    choices = [text.choices, cross_modal.choices if layers is None else first_layers(cross_modal.choices, layers)]
     if dropout is not None:
         choices = [read_dropout(each, dropout) for each in choices]
     args.grounded_config = json.dumps(choices)

@@ -130,6 +130,19 @@ def read_dropout(choices: dict[str, Any], dropout: float) -> dict[str, Any]:
     return {**choices, "config": config}
 
 
+def first_layers(choices: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """The choices of an encoder that ends behind its first layers.
+
+    Raises:
+        InputError: it has fewer.
+    """
+    config = choices["config"]
+    name = next(name for name in ("num_hidden_layers", "n_layers") if name in config)  # DistilBERT's is the other
+    if not 1 <= count <= config[name]:
+        raise InputError(f"--cross-modal-layers should be 1 to {config[name]}, as many as there are, but is {count}.")
+    return {**choices, "config": {**config, name: count}}
+
+
 class PretrainedEncoder(nn.Module):
     """States of a text's pieces, from fairseq's numbers.
 
