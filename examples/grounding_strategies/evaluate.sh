@@ -38,22 +38,20 @@ split_of() { case $1 in sick) echo valid ;; *) echo test ;; esac } # SICK's own 
 others=()
 for seed in $(seq "$SEEDS"); do
     if [ "$seed" != 1 ]; then others+=("$OUT/seed$seed"); fi
-    step "seed $seed: perplexities"
+    step "seed $seed: perplexities, tasks"
     for name in $STRATEGIES; do later perplexities "$seed" "$name"; done
-    finish
     # The floors: the same captions, asked of the twin that learned from the same text without photos.
     for name in i2t i2t-shuffled; do
         if ! asked "$name " || ! asked "none-captions "; then continue; fi
         twin=(--split captions-valid --twin-checkpoint "$OUT/seed$seed/pretrained/none-captions/checkpoint_last.pt")
-        perplexity "$seed" "floor.$name" "$name" "${twin[@]}"
-        perplexity "$seed" "floor.$name.shuffled" "$name" "${twin[@]}" --image-order shuffled
+        later perplexity "$seed" "floor.$name" "$name" "${twin[@]}"
+        later perplexity "$seed" "floor.$name.shuffled" "$name" "${twin[@]}" --image-order shuffled
     done
-    step "seed $seed: tasks"
     for task in $TASKS; do
         for name in $TUNED; do later score "$seed" "$task" "$name"; done
     done
-    finish
 done
+finish
 step "tables over seeds: OUT/table"
 visual-grounding report runs "$OUT/seed1" "${others[@]}" --out "$OUT/table"
 

@@ -27,7 +27,7 @@ pretrain() { # SEED STRATEGY: OUT/seedS/pretrained/STRATEGY
     mapfile -t more < <(strategy "$2")
     # Epochs between validations: --max-update asks for one at the end, and others would take a fifth of the time.
     run "seed$1/pretrain-$2" fairseq-train "$OUT/bin/wiki" --user-dir visual_grounding --task grounded_lm \
-        --arch grounded_albert --grounded-text-encoder "$BERT" --visual-standardise --criterion grounded_masked_lm \
+        --arch grounded_albert --grounded-text-encoder "$BERT" "${sizes[@]}" --visual-standardise --criterion grounded_masked_lm \
         --max-pieces 64 --optimizer adam --clip-norm 1 --lr-scheduler polynomial_decay "${rates[@]}" --total-num-update "$UPDATES" \
         --max-update "$UPDATES" --no-epoch-checkpoints --validate-interval 1000 --save-dir "$OUT/seed$1/pretrained/$2" \
         --seed "$1" "${device[@]}" --log-format simple "${more[@]}"
@@ -46,13 +46,15 @@ tune() { # SEED STRATEGY TASK: OUT/seedS/tuned/TASK/STRATEGY; bert is the encode
 }
 least() { echo $(($1 < $2 ? $1 : $2)); }
 
+pretrain_and_tune() { # SEED STRATEGY
+    local task
+    pretrain "$@"
+    case " $TUNED " in *" $2 "*) for task in $TASKS; do tune "$@" "$task"; done ;; esac
+}
+
 for seed in $(seq "$SEEDS"); do
-    step "seed $seed: pre-training, $UPDATES updates each: $STRATEGIES"
-    for name in $STRATEGIES; do later pretrain "$seed" "$name"; done
-    finish
-    step "seed $seed: tasks: $TASKS"
-    for task in $TASKS; do
-        for name in bert $TUNED; do later tune "$seed" "$name" "$task"; done
-    done
-    finish
+    step "seed $seed: pre-training, $UPDATES updates each: $STRATEGIES; tasks: $TASKS"
+    for name in $STRATEGIES; do later pretrain_and_tune "$seed" "$name"; done
+    for task in $TASKS; do later tune "$seed" bert "$task"; done
 done
+finish
