@@ -40,6 +40,16 @@ def make_tokenizer(folder: Path, family: str) -> Path:
     return folder
 
 
+def make_cased(folder: Path, like: Path) -> Path:
+    """The tokenizer of a wordpiece folder, with the same pieces, which cuts capitals in another way."""
+    folder.mkdir(parents=True)
+    for path in like.iterdir():
+        text = path.read_text(encoding="utf-8")
+        text = text.replace('"lowercase": true', '"lowercase": false')
+        (folder / path.name).write_text(text.replace('"do_lower_case": true', '"do_lower_case": false'), "utf-8")
+    return folder
+
+
 def _letters() -> list[str]:
     return sorted({letter for sentence in SENTENCES for letter in sentence.lower() if letter.strip()})
 

@@ -10,7 +10,7 @@ from fairseq.data import Dictionary, indexed_dataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli.train import main as fairseq_train
 from small_tokenizers import make_tokenizer
-from small_vokens import write_vokens
+from small_vokens import change_vokens, write_vokens
 
 from visual_grounding.tasks.voken_lm import VokenLMConfig, VokenLMTask
 
@@ -29,7 +29,7 @@ def make_voken_world(folder: Path, family: str = "wordpiece", size: int = 7, lab
         made = write_vokens(folder / "vokens" / split, lines, tokenizer, size, label=label)
         vokens = np.load(made / "vokens.npy")
         vokens[::SPARSE] = -1
-        np.save(made / "vokens.npy", vokens)
+        change_vokens(made, vokens)
         binarise_vokens(made, folder / "bin" / split)
     return folder
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from visual_grounding.storage.artefact import FORMAT_VERSION, META, sha256_of_file, write_json
 from visual_grounding.storage.lines import sha256_of_lines
+from visual_grounding.storage.outside import read_json
 from visual_grounding.text.tokenizer_bridge import TokenizerBridge
 
 
@@ -52,3 +53,11 @@ def write_vokens(
     }
     write_json(folder / META, {**said, **meta})
     return folder
+
+
+def change_vokens(folder: Path, vokens: np.ndarray) -> None:
+    """Other vokens in the place of those, as if they had been written so."""
+    np.save(folder / "vokens.npy", vokens)
+    said = read_json(folder / META)
+    said["arrays_sha256"]["vokens"] = sha256_of_file(folder / "vokens.npy")
+    write_json(folder / META, said)

@@ -1,8 +1,8 @@
-"""A checkpoint knows of which images its vokens are the numbers; others are refused."""
+"""A checkpoint knows of which images its vokens are the numbers, and what cut their text; others are refused."""
 
 import pytest
 from fairseq.tasks.fairseq_task import StatefulContainer
-from small_tokenizers import make_tokenizer
+from small_tokenizers import make_cased, make_tokenizer
 from small_vokens import write_vokens
 
 from visual_grounding import InputError
@@ -22,8 +22,14 @@ def memory() -> VokenMemory:
     return VokenMemory(StatefulContainer())
 
 
-def said(vokens: Vokens) -> dict:
-    return {"vokens": {"keys_sha256": vokens.keys_sha256, "count": vokens.size}}
+def said(vokens: Vokens, **others: str) -> dict:
+    known = {
+        "keys_sha256": vokens.keys_sha256,
+        "count": vokens.size,
+        "tokenizer_sha256": vokens.tokenizer_sha256,
+        "made": "vokenize|by:hand",
+    }
+    return {"vokens": {**known, **others}}
 
 
 def test_vokens_of_other_images_are_refused(vokens):
@@ -56,3 +62,39 @@ def test_without_vokens_those_of_the_checkpoint_are_remembered(vokens):
     made = memory()
     made.merge_state_dict({"vokens": "broken"})
     assert made.known is None
+
+
+def test_vokens_of_text_that_another_tokenizer_cut_are_refused(vokens, tmp_path):
+    own = vokens[5]
+    cased = make_cased(tmp_path / "cased", own.folder / "tokenizer")
+    other = Vokens(write_vokens(tmp_path / "other", ["a dog"], cased, 5))
+    assert other.keys_sha256 == own.keys_sha256 and other.bridge().symbols == own.bridge().symbols
+    message = rf"sha256 it is another one, {other.tokenizer_sha256[:8]}… ≠ {own.tokenizer_sha256[:8]}…"
+    made = memory()
+    made.meet(own)
+    with pytest.raises(InputError, match=rf"vokens in .*/other should be .* tokenizer as those of .*/5, .*{message}"):
+        made.meet(other)
+    made = memory()
+    made.merge_state_dict(said(own))
+    with pytest.raises(InputError, match=rf"as those of the checkpoint, .*{message}"):
+        made.meet(other)
+
+
+def test_vokens_that_were_chosen_in_another_way_are_warned_of(vokens, caplog):
+    made = memory()
+    made.meet(vokens[5])
+    made.merge_state_dict(said(vokens[5]))
+    assert not caplog.records
+    made.merge_state_dict(said(vokens[5], made="vokenize|method:random"))
+    (record,) = caplog.records
+    said_so = record.getMessage()
+    assert "those of the checkpoint:\n  vokenize|by:hand\n  vokenize|method:random\n" in said_so
+    assert record.levelname == "WARNING"
+
+
+def test_checkpoints_that_know_of_the_images_alone_are_taken(vokens):
+    made = memory()
+    made.merge_state_dict({"vokens": {"keys_sha256": vokens[5].keys_sha256, "count": 5}})
+    made.meet(vokens[5])
+    with pytest.raises(InputError, match="should be numbers of the same images as those of the checkpoint"):
+        made.meet(vokens[6])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import indexed_dataset
-from small_tokenizers import make_tokenizer
+from small_tokenizers import make_cased, make_tokenizer
 from small_voken_lm import (
     LINES,
     binarise_vokens,
@@ -17,7 +17,7 @@ from small_voken_lm import (
     voken_task,
     whole_split,
 )
-from small_vokens import write_vokens
+from small_vokens import change_vokens, write_vokens
 
 from visual_grounding import InputError
 from visual_grounding.criterions.voken_classification import VokenClassificationCriterion
@@ -196,16 +196,31 @@ def test_splits_of_other_images_or_another_tokenizer_are_refused(voken_world, tm
         InputError, match=r"bin/dict.txt should be the dictionary of tokenizer .*pieces/valid/tokenizer'"
     ):
         task.load_dataset("valid")
+    shutil.copytree(voken_world / "vokens/train", tmp_path / "capitals/train")
+    cased = make_cased(tmp_path / "cased", voken_world / "tokenizer")  # which has the same dictionary
+    write_vokens(tmp_path / "capitals/valid", LINES["valid"], cased, 7)
+    task = voken_task(voken_world, vokens=str(tmp_path / "capitals"))
+    task.load_dataset("train")
+    with pytest.raises(InputError, match=r"capitals/valid should be of text that was cut by the same tokenizer as"):
+        task.load_dataset("valid")
 
 
 def test_vokens_beyond_the_candidates_are_refused(voken_world, tmp_path):
     shutil.copytree(voken_world / "vokens", tmp_path / "vokens")
     vokens = np.load(tmp_path / "vokens/train/vokens.npy")
     vokens[5] = 7
-    np.save(tmp_path / "vokens/train/vokens.npy", vokens)
+    change_vokens(tmp_path / "vokens/train", vokens)
     with pytest.raises(
         InputError, match=r"should hold numbers of its 7 candidates, 0..6, or -1 for none, but has 7 at 5"
     ):
+        voken_task(voken_world, vokens=str(tmp_path / "vokens")).load_dataset("train")
+
+
+def test_other_vokens_of_the_same_size_are_refused(voken_world, tmp_path):
+    shutil.copytree(voken_world / "vokens", tmp_path / "vokens")
+    vokens = np.load(tmp_path / "vokens/train/vokens.npy")
+    np.save(tmp_path / "vokens/train/vokens.npy", np.roll(vokens, 1))
+    with pytest.raises(InputError, match=r"vokens\.npy isn't what was written: its sha256 isn't the one in meta\.json"):
         voken_task(voken_world, vokens=str(tmp_path / "vokens")).load_dataset("train")
 
 

@@ -72,6 +72,11 @@ def test_vokens_that_cannot_be_compared_are_refused(tmp_path, tokenizer):
         commonest_vokens(none, one)
     with pytest.raises(InputError, match=r"none should have vokens to tell, but none of its 2 pieces has one"):
         commonest_vokens(one, none)
+    np.save(one.folder / "vokens.npy", np.array([1, 0], dtype=np.int32))  # as many, which weren't written
+    changed, whole = Vokens(one.folder), Vokens(write_vokens(tmp_path / "whole", ["a dog"], tokenizer, 4))
+    for texts in ((changed, whole), (whole, changed)):
+        with pytest.raises(InputError, match=r"vokens\.npy isn't what was written"):
+            commonest_vokens(*texts)
 
 
 def test_of_equally_common_vokens_the_least_number_is_taken(tmp_path, tokenizer):

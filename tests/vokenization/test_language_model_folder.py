@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_tokenizers import SENTENCES, make_tokenizer
+from small_tokenizers import SENTENCES, make_cased, make_tokenizer
 from small_voken_lm import make_voken_world, model_flags, voken_task
 from torch import Tensor
 
@@ -196,6 +196,9 @@ def test_other_tokenizers_and_other_models_are_refused(exported, tmp_path):
     assert len(TokenizerBridge(str(swapped))) == len(TokenizerBridge(str(tokenizer)))
     with pytest.raises(InputError, match=r"but its \d+ pieces are others, or in another order"):
         export_language_model(checkpoint, str(swapped), tmp_path / "out")
+    cased = make_cased(tmp_path / "cased", tokenizer)
+    with pytest.raises(InputError, match=r"cased has the pieces of .*checkpoint.pt, but cuts text in another way than"):
+        export_language_model(checkpoint, str(cased), tmp_path / "out")
     state = torch.load(checkpoint, weights_only=True)
     torch.save({**state, "cfg": {"model": {"_name": "vtlm"}}}, tmp_path / "vtlm.pt")
     with pytest.raises(

@@ -214,6 +214,7 @@ class VokenLMTask(OwnCriterions, OneIterator):
             return self._vokens[folder]
         vokens = Vokens(folder)
         vokens.check_range()
+        vokens.check_arrays()
         sentence = str(self.cfg.voken_sentence_label)
         if sentence != "none" and vokens.label != "sentence":
             raise InputError(

@@ -36,7 +36,7 @@ def commonest_vokens(train: Vokens, valid: Vokens) -> CommonestShares:
         valid: of the same candidates, of another text.
 
     Raises:
-        InputError: they are of other candidates or of another tokenizer, or one has no voken at all.
+        InputError: they are of other candidates or of another tokenizer, were changed, or one has no voken at all.
     """
     for name, own, other in (
         ("images", valid.keys_sha256, train.keys_sha256),
@@ -47,6 +47,9 @@ def commonest_vokens(train: Vokens, valid: Vokens) -> CommonestShares:
                 f"vokens in {valid.folder} should be of the same {name} as those in {train.folder}, but are of others: "
                 f"sha256 {own[:8]}… ≠ {other[:8]}…."
             )
+    for vokens in (train, valid):
+        vokens.check_range()
+        vokens.check_arrays()
     numbers: dict[str, int] = {}
     pairs, counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
     for pieces, vokens in _counted(train, numbers):

@@ -91,6 +91,14 @@ def export_language_model(checkpoint: Path, tokenizer: str, folder: Path) -> Exp
             f"fairseq's padding words, but its {len(bridge)} pieces are others, or in another order.",
             "tokenizer",
         )
+    remembered = (state.get("task_state") or {}).get("vokens")
+    cut = remembered.get("tokenizer_sha256") if isinstance(remembered, Mapping) else None
+    if cut not in (None, bridge.sha256):
+        raise InputError(
+            f"{tokenizer} has the pieces of {checkpoint}, but cuts text in another way than what it was trained on: "
+            f"sha256 {bridge.sha256[:8]}… ≠ {cut!s:.8}…. Give the folder of its vokens.",
+            "tokenizer",
+        )
     model = _model(kept, weights, _choices(state), EncoderInput(bridge, symbols, str(checkpoint)), bridge, checkpoint)
     signed = signature(LANGUAGE_MODEL, arch=arch, checkpoint=sha256_of_file(checkpoint)[:8], pieces=bridge.sha256[:8])
     positions = model.config.max_position_embeddings
