@@ -47,9 +47,9 @@ def commonest_vokens(train: Vokens, valid: Vokens) -> CommonestShares:
                 f"vokens in {valid.folder} should be of the same {name} as those in {train.folder}, but are of others: "
                 f"sha256 {own[:8]}… ≠ {other[:8]}…."
             )
-    for vokens in (train, valid):
-        vokens.check_range()
-        vokens.check_arrays()
+    for each in (train, valid):
+        each.check_range()
+        each.check_arrays()
     numbers: dict[str, int] = {}
     pairs, counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
     for pieces, vokens in _counted(train, numbers):
