@@ -11,6 +11,7 @@ from visual_grounding.errors import InputError
 from visual_grounding.modules.pretrained_encoder import (
     CrossModalEncoder,
     build_encoder,
+    first_layers,
     model_of,
     read_dropout,
     read_encoder,
@@ -154,3 +155,12 @@ def test_what_is_no_encoder_is_refused(tmp_path):
 
     with pytest.raises(InputError, match=r"whose layers stand apart from its embedding, .* but is a gpt2"):
         CrossModalEncoder({"config": GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=20).to_dict()})
+
+
+def test_an_encoder_is_cut_behind_its_first_layers_or_does_not_say_how_many_it_has() -> None:
+    for name in ("num_hidden_layers", "n_layers"):
+        choices = {"config": {name: 6, "model_type": "kind"}, "closes": True}
+        assert first_layers(choices, 2) == {"config": {name: 2, "model_type": "kind"}, "closes": True}
+        assert choices["config"][name] == 6
+    with pytest.raises(InputError, match="how many layers they have, as BERT's does, but that of a funnel doesn't"):
+        first_layers({"config": {"model_type": "funnel"}}, 2)

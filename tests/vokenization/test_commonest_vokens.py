@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small_tokenizers import make_tokenizer
-from small_vokens import write_vokens
+from small_vokens import change_vokens, write_vokens
 
 from visual_grounding import InputError
 from visual_grounding.vokenization import commonest_vokens as module
@@ -77,6 +77,9 @@ def test_vokens_that_cannot_be_compared_are_refused(tmp_path, tokenizer):
     for texts in ((changed, whole), (whole, changed)):
         with pytest.raises(InputError, match=r"vokens\.npy isn't what was written"):
             commonest_vokens(*texts)
+    change_vokens(one.folder, np.array([1, 4], dtype=np.int32))  # written so, but beyond the candidates
+    with pytest.raises(InputError, match=r"should hold numbers of its 4 candidates, 0\.\.3, .* but has 4 at 1"):
+        commonest_vokens(whole, Vokens(one.folder))
 
 
 def test_of_equally_common_vokens_the_least_number_is_taken(tmp_path, tokenizer):

@@ -134,10 +134,15 @@ def first_layers(choices: Mapping[str, Any], count: int) -> dict[str, Any]:
     """The choices of an encoder that ends behind its first layers.
 
     Raises:
-        InputError: it has fewer.
+        InputError: it has fewer, or doesn't say how many.
     """
     config = choices["config"]
-    name = next(name for name in ("num_hidden_layers", "n_layers") if name in config)  # DistilBERT's is the other
+    name = next((name for name in ("num_hidden_layers", "n_layers") if name in config), None)  # DistilBERT's
+    if name is None:
+        raise InputError(
+            "--cross-modal-layers is for encoders whose configuration says how many layers they have, as BERT's does, "
+            f"but that of a {config.get('model_type')} doesn't. Leave it out."
+        )
     if not 1 <= count <= config[name]:
         raise InputError(f"--cross-modal-layers should be 1 to {config[name]}, as many as there are, but is {count}.")
     return {**choices, "config": {**config, name: count}}
