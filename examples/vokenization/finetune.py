@@ -76,19 +76,32 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 
 def begin(args: argparse.Namespace, auto_class: Any, **options: Any) -> tuple[Any, dict[str, float]]:
-    """The model to fine-tune, and what there is to say of its weights."""
+    """The model to fine-tune, and what there is to say of its weights.
+
+    The layer that reads [CLS] for a label, the pooler, is new in every row: language models of `export` have none, and
+    Table 3 would otherwise compare one that was trained with one that wasn't.
+    """
+    fresh = auto_class.from_config(AutoConfig.from_pretrained(args.model, **options))
     if args.random:
-        return auto_class.from_config(AutoConfig.from_pretrained(args.model, **options)), {}
-    model = auto_class.from_pretrained(args.model, **options)
+        return fresh, {}
+    model, said = auto_class.from_pretrained(args.model, output_loading_info=True, **options)
+    if getattr(model.base_model, "pooler", None) is not None:
+        model.base_model.pooler.load_state_dict(fresh.base_model.pooler.state_dict())
     if not args.noise_like:
         return model, {}
-    own = dict(model.base_model.named_parameters())
-    other = dict(AutoModel.from_pretrained(args.noise_like).named_parameters())
-    squares = [(weight - other[name]).detach().square().sum() for name, weight in own.items() if name in other]
-    size = float((sum(squares) / sum(own[name].numel() for name in own if name in other)) ** 0.5)
+    like, said_of_like = AutoModel.from_pretrained(args.noise_like, output_loading_info=True)
+    other = dict(like.named_parameters())
+    unread = {name.removeprefix(f"{model.base_model_prefix}.") for name in said["missing_keys"]}
+    pairs = [
+        (weight, other[name])
+        for name, weight in model.base_model.named_parameters()
+        if name in other and not name.startswith("pooler.") and name not in unread | set(said_of_like["missing_keys"])
+    ]
+    squares = sum((weight - like).detach().square().sum() for weight, like in pairs)
+    size = float((squares / sum(weight.numel() for weight, _ in pairs)) ** 0.5)
     generator = torch.Generator().manual_seed(args.seed)
     with torch.no_grad():
-        for weight in own.values():
+        for weight, _ in pairs:
             weight += size * torch.randn(weight.shape, generator=generator)
     return model, {"noise": size}
 

@@ -1,12 +1,14 @@
-"""Scores of all rows and seeds as one table, and each task's gain beside its grounding ratio (VOK Tables 2 to 6, A.7).
+"""Scores of all rows and seeds, each task's gain beside its grounding ratio (VOK Tables 2 to 6, A.7), and the floors.
 
     python table.py --out out --seeds 3
 
-Reads OUT/seedN/scores/ROW/TASK.json and OUT/stats/statistics.json; writes OUT/table.md and OUT/table.json.
+Reads OUT/seedN/scores/ROW/TASK.json, the last validation in OUT/logs/seedN/train-ROW.log, OUT/stats/statistics.json and
+OUT/floors.json; writes OUT/table.md and OUT/table.json.
 """
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -15,6 +17,7 @@ import numpy as np
 from tabulate import tabulate
 
 MODEL, TWIN = "voken", "mlm-more"
+VALIDATED = ("ppl", "voken_accuracy_masked", "voken_accuracy_visible")
 
 
 def main() -> int:
@@ -27,18 +30,24 @@ def main() -> int:
     tasks = list(dict.fromkeys(task for row in scores.values() for task in row))
     shared = [task for task in tasks if all(task in of_task for of_task in scores.values())]
     rows = []
+    validations = {name: read_validations(args.out, name, args.seeds) for name in {*scores, MODEL}}
     for name, of_task in scores.items():
         means = [mean_and_spread(of_task.get(task, {}).values()) for task in tasks]
         whole = all(len(of_task[task]) == args.seeds for task in shared)
         seeds = range(1, args.seeds + 1) if whole and shared else ()
         average = [float(np.mean([of_task[task][seed] for task in shared])) for seed in seeds]
-        rows.append([name, *means, mean_and_spread(average)])
+        perplexities = [each["ppl"] for each in validations[name].values() if "ppl" in each]
+        rows.append([name, *means, mean_and_spread(average), mean_and_spread(perplexities)])
     mean = "mean" if shared == tasks else f"mean of {', '.join(shared) or 'none'}"
-    table = tabulate(rows, ["", *tasks, mean], tablefmt="github", disable_numparse=True)
-    gains = gain_table(scores, tasks, ratios(args.out))
-    (args.out / "table.md").write_text(f"{table}\n\n{gains}\n", encoding="utf-8")
-    (args.out / "table.json").write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
-    print(f"{table}\n\n{gains}")
+    tables = [
+        tabulate(rows, ["", *tasks, mean, "perplexity"], tablefmt="github", disable_numparse=True),
+        gain_table(scores, tasks, ratios(args.out)),
+        *floor_table(args.out, validations[MODEL]),
+    ]
+    (args.out / "table.md").write_text("\n\n".join(tables) + "\n", encoding="utf-8")
+    found = {"scores": scores, "validations": validations}
+    (args.out / "table.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    print("\n\n".join(tables))
     return 0
 
 
@@ -50,6 +59,57 @@ def read_scores(out: Path, seeds: int) -> dict[str, dict[str, dict[int, float]]]
             score = json.loads(path.read_text(encoding="utf-8"))["score"]
             found.setdefault(path.parent.name, {}).setdefault(path.stem, {})[seed] = 100 * score
     return found
+
+
+def read_validations(out: Path, row: str, seeds: int) -> dict[int, dict[str, float]]:
+    """Seed -> what the last validation of a language model said: perplexity of masked words, accuracy of vokens."""
+    found = {}
+    for seed in range(1, seeds + 1):
+        log = out / "logs" / f"seed{seed}" / f"train-{row}.log"
+        if log.is_file():
+            found[seed] = last_validation(log.read_text(encoding="utf-8"))
+    return found
+
+
+def last_validation(log: str) -> dict[str, float]:
+    """What the last validation of a training said, of what it said."""
+    lines = [line for line in log.splitlines() if "valid on 'valid' subset" in line]
+    found = {name: re.findall(rf"\| {name} ([0-9.]+)", lines[-1]) if lines else [] for name in VALIDATED}
+    return {name: float(values[-1]) for name, values in found.items() if values}
+
+
+def floor_table(out: Path, validations: dict[int, dict[str, float]]) -> list[str]:
+    """The recall of tokens and each seed's accuracy of vokens beside what they should be above, if measured."""
+    path = out / "floors.json"
+    if not path.is_file():
+        return []
+    floors = json.loads(path.read_text(encoding="utf-8"))
+    own, control = floors["recall"]["matcher"], floors["recall"]["control"]
+    times = floors["recall_times"]
+    rows = [
+        [
+            f"recall of single tokens at 10, among {own['photos']} photos: lower end of [{percent(own['low'])}, "
+            f"{percent(own['high'])}]",
+            percent(own["low"]),
+            f"{times} × {percent(control['recall'])} of shuffled captions",
+            own["low"] >= times * control["recall"],
+        ]
+    ]
+    for seed, said in validations.items():
+        for where, name, floor in (
+            ("masked pieces", "voken_accuracy_masked", "commonest_voken"),
+            ("pieces that are seen", "voken_accuracy_visible", "commonest_voken_of_piece"),
+        ):
+            if name in said:
+                told = f"voken accuracy, {where}, seed {seed}"
+                rows.append([told, percent(said[name]), percent(floors[floor]), said[name] > floors[floor]])
+    shown = [[*row, "holds" if holds else "DOES NOT HOLD"] for *row, holds in rows]
+    return [tabulate(shown, ["floor", "found", "should be above", ""], tablefmt="github", disable_numparse=True)]
+
+
+def percent(share: float) -> str:
+    """Of a share, 0..1."""
+    return f"{100 * share:.2f} %"
 
 
 def mean_and_spread(scores: Collection[float]) -> str:

@@ -111,20 +111,44 @@ def test_what_can_be_told_is_learned(tmp_path, bert, task) -> None:
     assert found["score"] > 0.8 and (found["task"], found["seed"], found["rows"]) == (task, 3, len(ROWS[task]))
 
 
-def test_noise_is_of_the_size_of_the_difference(tmp_path, bert) -> None:
+def test_noise_is_of_the_size_of_the_difference_between_what_both_have_learned(tmp_path, bert) -> None:
     from transformers import AutoModel
 
-    other, before = AutoModel.from_pretrained(bert), AutoModel.from_pretrained(bert)
+    other, before = AutoModel.from_pretrained(bert, add_pooling_layer=False), AutoModel.from_pretrained(bert)
     with torch.no_grad():
         for weight in other.parameters():
             weight += 0.1 * torch.where(torch.rand(weight.shape) < 0.5, 1.0, -1.0)
-    other.save_pretrained(tmp_path / "other")
+    other.save_pretrained(tmp_path / "other")  # without a pooler: one that is loaded has random numbers there
     args = type("Arguments", (), {"model": bert, "random": False, "noise_like": str(tmp_path / "other"), "seed": 1})
     noisy, said = finetune.begin(args, finetune.AutoModelForSequenceClassification, num_labels=2)
     assert said["noise"] == pytest.approx(0.1, rel=1e-4)
-    pairs = zip(noisy.base_model.parameters(), before.parameters(), strict=True)
-    change = torch.cat([(a - b).detach().flatten() for a, b in pairs])
+    known = dict(before.named_parameters())
+    change = torch.cat(
+        [
+            (weight - known[name]).detach().flatten()
+            for name, weight in noisy.base_model.named_parameters()
+            if not name.startswith("pooler.")
+        ]
+    )
     assert change.std().item() == pytest.approx(0.1, rel=0.05) and abs(change.mean().item()) < 0.01
+
+
+def test_every_row_begins_with_a_new_pooler(tmp_path, bert) -> None:
+    from transformers import AutoModel
+
+    known = AutoModel.from_pretrained(bert)
+    with torch.no_grad():
+        known.pooler.dense.weight += 1
+    known.save_pretrained(tmp_path / "known")
+    args = type("Arguments", (), {"model": str(tmp_path / "known"), "random": False, "noise_like": None, "seed": 1})
+    poolers = []
+    for _ in range(2):
+        finetune.set_seed(1)
+        model, _ = finetune.begin(args, finetune.AutoModelForSequenceClassification, num_labels=2)
+        poolers.append(model.base_model.pooler.dense.weight)
+        name = "embeddings.word_embeddings.weight"
+        assert torch.equal(model.base_model.get_parameter(name), known.get_parameter(name))
+    assert torch.equal(*poolers) and poolers[0].abs().mean() < 0.1
 
 
 def test_random_weights_are_not_those_of_the_folder(bert) -> None:
@@ -160,12 +184,37 @@ def test_token_recall_counts_every_token_but_special_ones(tmp_path) -> None:
     assert found["low"] < found["recall"] < found["high"]
 
 
-def test_floors_read_the_last_validation() -> None:
-    line = "valid on 'valid' subset | loss 1 | voken_accuracy_masked 0.{0} | voken_accuracy_visible 0.{0}1 | ppl {0}\n"
-    found = floors.last_validation(line.format(2) + "train | ppl 9\n" + line.format(3))
+def validation(ppl, masked, visible):
+    accuracies = f"voken_accuracy 0.9 | voken_accuracy_masked {masked} | voken_accuracy_visible {visible}"
+    return f"x | valid on 'valid' subset | loss 1 | {accuracies} | ppl {ppl} | wps 9\n"
+
+
+def test_table_reads_the_last_validation() -> None:
+    found = table.last_validation(validation(2, 0.2, 0.21) + "train | ppl 9\n" + validation(3, 0.3, 0.31) + "| ppl 8\n")
     assert found == {"voken_accuracy_masked": 0.3, "voken_accuracy_visible": 0.31, "ppl": 3}
-    with pytest.raises(SystemExit, match="should have the scores of a validation"):
-        floors.last_validation("train | ppl 9\n")
+    assert table.last_validation("x | valid on 'valid' subset | loss 1 | ppl 7 | wps 9\n") == {"ppl": 7}
+    assert table.last_validation("train | ppl 9\n") == {}
+
+
+def test_table_compares_each_seed_with_the_floors(tmp_path) -> None:
+    assert table.floor_table(tmp_path, {}) == []
+    recall = {"matcher": {"low": 0.03, "high": 0.05, "photos": 9}, "control": {"recall": 0.01}}
+    floors = {"recall": recall, "recall_times": 3, "commonest_voken": 0.2, "commonest_voken_of_piece": 0.5}
+    (tmp_path / "floors.json").write_text(json.dumps(floors))
+    logs = {1: validation(2, 0.21, 0.5), 2: validation(3, 0.19, 0.51)}
+    for seed, log in logs.items():
+        (tmp_path / f"logs/seed{seed}").mkdir(parents=True)
+        (tmp_path / f"logs/seed{seed}/train-voken.log").write_text(log)
+    [said] = table.floor_table(tmp_path, table.read_validations(tmp_path, "voken", 3))
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in said.splitlines()[2:]]
+    assert [row[1:] for row in rows] == [
+        ["3.00 %", "3 × 1.00 % of shuffled captions", "holds"],
+        ["21.00 %", "20.00 %", "holds"],
+        ["50.00 %", "50.00 %", "DOES NOT HOLD"],  # above, not as high
+        ["19.00 %", "20.00 %", "DOES NOT HOLD"],
+        ["51.00 %", "50.00 %", "holds"],
+    ]
+    assert "among 9 photos: lower end of [3.00 %, 5.00 %]" in rows[0][0] and "masked pieces, seed 2" in rows[3][0]
 
 
 def test_table_has_means_spreads_and_gains(tmp_path, monkeypatch, capsys) -> None:
@@ -181,23 +230,27 @@ def test_table_has_means_spreads_and_gains(tmp_path, monkeypatch, capsys) -> Non
             path = tmp_path / f"seed{seed}/scores/{row}/{task}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps({"score": score}))
+    for seed, ppl in ((1, 30), (2, 32)):
+        (tmp_path / f"logs/seed{seed}").mkdir(parents=True)
+        (tmp_path / f"logs/seed{seed}/train-voken.log").write_text(validation(ppl, 0.2, 0.3))
     (tmp_path / "stats").mkdir()
     ratios = {"corpora": [{"name": "sst2", "grounding_ratio": 0.1}, {"name": "qqp", "grounding_ratio": 0.2}]}
     (tmp_path / "stats/statistics.json").write_text(json.dumps(ratios))
     monkeypatch.setattr(sys, "argv", ["table.py", "--out", str(tmp_path), "--seeds", "2"])
     assert table.main() == 0
     said = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines() if line]
-    assert said[0] == ["", "qqp", "sst2", "mean"]
-    assert ["voken", "55.0 ± 7.1", "85.0 ± 7.1", "70.0 ± 0.0"] in said  # each seed's mean over the tasks: 70, 70
-    assert ["mlm-more", "65.0 ± 7.1", "70.0 ± 0.0", "67.5 ± 3.5"] in said
-    assert ["random", "50.0", "50.0", ""] in said  # one seed of two
+    assert said[0] == ["", "qqp", "sst2", "mean", "perplexity"]
+    assert ["voken", "55.0 ± 7.1", "85.0 ± 7.1", "70.0 ± 0.0", "31.0 ± 1.4"] in said  # each seed's mean: 70, 70
+    assert ["mlm-more", "65.0 ± 7.1", "70.0 ± 0.0", "67.5 ± 3.5", ""] in said
+    assert ["random", "50.0", "50.0", "", ""] in said  # one seed of two
     assert said[-2:] == [["sst2", "10.0 %", "+15.0", "+10.0, +20.0"], ["qqp", "20.0 %", "-10.0", "+0.0, -20.0"]]
     # A row that has some tasks alone: the mean is over those that all have.
     (tmp_path / "seed2/scores/random/qqp.json").unlink()
     assert table.main() == 0
     said = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines() if line]
-    assert said[0] == ["", "qqp", "sst2", "mean of sst2"]
-    assert ["voken", "55.0 ± 7.1", "85.0 ± 7.1", "85.0 ± 7.1"] in said and ["random", "", "50.0", ""] in said
+    assert said[0] == ["", "qqp", "sst2", "mean of sst2", "perplexity"]
+    assert ["voken", "55.0 ± 7.1", "85.0 ± 7.1", "85.0 ± 7.1", "31.0 ± 1.4"] in said
+    assert ["random", "", "50.0", "", ""] in said
     # Seeds are compared with their own, and a task that one of the two lacks isn't compared.
     (tmp_path / "seed1/scores/mlm-more/sst2.json").unlink()
     for seed in (1, 2):
@@ -308,17 +361,19 @@ def test_recipe_runs_from_raw_files_to_scores_on_a_slice(real_data, tmp_path) ->
     for part in ("prepare", "train", "evaluate"):
         done = run_script(f"{part}.sh", DATA=real_data, OUT=tmp_path, **choices, **for_scripts())
         assert done.returncode == 0, f"{part}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
-    found = json.loads((tmp_path / "table.json").read_text())
+    found = json.loads((tmp_path / "table.json").read_text())["scores"]
     rows = ("mlm-more", "voken", "shuffled")
     expected = {(row, "qqp") for row in rows}
     assert {(row, task) for row in found for task in found[row]} == expected
-    assert set(json.loads((tmp_path / "floors.json").read_text())["holds"]) == {"recall", "masked", "visible"}
+    assert done.stdout.count("HOLD") + done.stdout.count("| holds") == 3  # recall; vokens of masked and of seen pieces
+    validations = json.loads((tmp_path / "table.json").read_text())["validations"]
+    assert all(list(validations[row]) == ["1"] for row in rows)
     assert len(list((tmp_path / "pictures").glob("line-*.png"))) == 2
     # Other rows in the same folder; what is done stays.
     done_before = {path: path.stat().st_mtime_ns for path in (tmp_path / "done").rglob("*") if path.is_file()}
     for part in ("prepare", "train", "evaluate"):
         done = run_script(f"{part}.sh", DATA=real_data, OUT=tmp_path, **choices, ROWS="none random", **for_scripts())
         assert done.returncode == 0, f"{part}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
-    found = json.loads((tmp_path / "table.json").read_text())
+    found = json.loads((tmp_path / "table.json").read_text())["scores"]
     assert {(row, task) for row in found for task in found[row]} == expected | {("none", "qqp"), ("random", "qqp")}
     assert {path: path.stat().st_mtime_ns for path in done_before} == done_before
