@@ -17,7 +17,7 @@ captions_of() { # NAME: flags for the development captions, asked of a model of 
     esac
 }
 perplexities() { # SEED STRATEGY: of captions with their own photo, without, with another's; of passages, all by one mask
-    local seed=$1 name=$2 of masks=(--masks "$OUT/ids/wiki/scene/valid")
+    local seed=$1 name=$2 of wiki=(--split valid --masks "$OUT/ids/wiki/scene/valid")
     mapfile -t of < <(captions_of "$name")
     case $name in
     none | none-captions) perplexity "$seed" "captions.$name" "$name" "${of[@]}" ;;
@@ -26,7 +26,8 @@ perplexities() { # SEED STRATEGY: of captions with their own photo, without, wit
         perplexity "$seed" "captions.$name.blank" "$name" "${of[@]}" --image-order congruent blank
         ;;
     esac
-    perplexity "$seed" "wiki.$name" "$name" --split valid "${masks[@]}"
+    case $name in keyword-* | scene-* | object-*) wiki+=(--image-ids "$OUT/ids/wiki/${name%-*}" --images-per-sentence "${name#*-}") ;; esac
+    perplexity "$seed" "wiki.$name" "$name" "${wiki[@]}"
 }
 score() { # SEED TASK STRATEGY: OUT/seedS/scores/TASK.STRATEGY, against the encoder alone
     run "seed$1/score-$2-$3" visual-grounding evaluate predictions --device "$DEVICE" --split "$(split_of "$2")" \

@@ -25,35 +25,19 @@ for text in captions wiki; do
 done
 
 find_images() { # METHOD TEXT IDS FLAGS…: OUT/ids/IDS
-    local method=$1 text=$2 ids=$3 name=retrieve-${3//\//-}
+    local words text=$2 ids=$3
+    mapfile -t words < <(finder "$1")
     shift 3
-    case $method in
-    keyword)
-        run "$name" visual-grounding retrieve --method keyword --captions "$OUT/captions.tsv" \
-            --image-features "$OUT/photos" --text "$text" "$@" --out "$OUT/ids/$ids"
-        ;;
-    scene)
-        run "$name" visual-grounding retrieve --method scene --captions "$OUT/captions.tsv" --word-vectors "$OUT/vectors.txt" \
-            --image-features "$OUT/photos" --text "$text" "$@" --out "$OUT/ids/$ids"
-        ;;
-    object)
-        run "$name" visual-grounding retrieve --method object --nouns "$OUT/nouns.tsv" --word-vectors "$OUT/vectors.txt" \
-            --tagger none --image-features "$OUT/photos" --text "$text" "$@" --out "$OUT/ids/$ids"
-        ;;
-    esac
+    run "retrieve-${ids//\//-}" visual-grounding retrieve --method "${words[@]}" --text "$text" "$@" --out "$OUT/ids/$ids"
 }
 
-step "each caption's own photo; images for passages, without the words that a mask hides: $METHODS"
+step "each caption's own photo; images for development passages, without the words that a mask hides: $METHODS"
 for split in train valid; do
     run "pair-$split" visual-grounding retrieve --method paired --image-features "$OUT/photos" \
         --keys "$OUT/captions/$split.keys" --text "$OUT/captions/$split.txt" --out "$OUT/ids/paired/$split"
 done
 masked=(--mask-prob 0.15 --mask-tokenizer "$BERT")
-for method in $METHODS; do
-    for split in train valid test; do
-        later find_images "$method" "$OUT/wiki/$split.txt" "wiki/$method/$split" -n 24 "${masked[@]}"
-    done
-done
+for method in $METHODS; do later find_images "$method" "$OUT/wiki/valid.txt" "wiki/$method/valid" -n 24 "${masked[@]}"; done
 finish
 
 prepare_task() { # TASK: OUT/tasks/TASK

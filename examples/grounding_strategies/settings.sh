@@ -22,6 +22,15 @@ fi
 check_among TUNED "$TUNED" "$STRATEGIES"
 METHODS=scene # how images are found for text without; this one's tables have the masks that all are asked by
 for method in keyword object; do if asked "$method-"; then METHODS+=" $method"; fi; done
+finder() { # METHOD: it and its flags, one a line
+    local words=(--image-features "$OUT/photos")
+    case $1 in
+    keyword) words+=(--captions "$OUT/captions.tsv") ;;
+    scene) words+=(--captions "$OUT/captions.tsv" --word-vectors "$OUT/vectors.txt") ;;
+    object) words+=(--nouns "$OUT/nouns.tsv" --word-vectors "$OUT/vectors.txt" --tagger none) ;;
+    esac
+    printf '%s\n' "$1" "${words[@]}"
+}
 case $SIZE in
 small)
     UPDATES=${UPDATES:-2400} TASK_UPDATES=${TASK_UPDATES:-240}

@@ -8,9 +8,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 #   none-captions    passages and captions, mixed 1:1, without their photos: the same data as i2t
 #   i2t, t2i, both   the same with their photos: hidden words, hidden regions, the one or the other; i2t-shuffled: others'
 #   regions-R        as i2t with the R regions of each photo that a detector is surest of
-#   METHOD-N         passages with the N best images that were found for them
+#   METHOD-N         passages with the N best images that are found for what each mask leaves of them
 strategy() {
-    local captions=(--caption-data "$OUT/bin/captions" --image-features "$OUT/photos" --image-ids "$OUT/ids/paired")
+    local words captions=(--caption-data "$OUT/bin/captions" --image-features "$OUT/photos" --image-ids "$OUT/ids/paired")
     case $1 in
     none) ;;
     none-captions) printf '%s\n' "${captions[@]}" --image-order blank ;;
@@ -19,7 +19,10 @@ strategy() {
     t2i) printf '%s\n' "${captions[@]}" --grounding-objective jmrm ;;
     regions-*) printf '%s\n' --caption-data "$OUT/bin/captions" --image-features "$OUT/detected/${1#*-}" --image-ids "$OUT/ids/paired" ;;
     both) printf '%s\n' "${captions[@]}" --grounding-objective both ;;
-    *) printf '%s\n' --image-features "$OUT/photos" --image-ids "$OUT/ids/wiki/${1%-*}" --images-per-sentence "${1#*-}" ;;
+    *)
+        mapfile -t words < <(finder "${1%-*}")
+        printf '%s\n' --image-features "$OUT/photos" --image-finder "$(printf '%q ' "${words[@]}" -n "${1#*-}")" --finder-tokenizer "$BERT"
+        ;;
     esac
 }
 pretrain() { # SEED STRATEGY: OUT/seedS/pretrained/STRATEGY

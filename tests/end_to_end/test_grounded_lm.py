@@ -175,6 +175,18 @@ def test_images_are_found_in_workers_while_training(world, tmp_path):
     assert not torch.equal(made["one"][projection], made["blank"][projection])
 
 
+def test_tables_take_the_place_of_the_finder_of_training(world, tmp_path, capsys):
+    train(world, tmp_path / "m", *found_images(world), "--max-epoch", 2, "--no-epoch-checkpoints")
+    found = {}
+    for name, more in {"finder": [], "tables": ["--image-ids", world / "ids"]}.items():
+        words = ["--checkpoint", tmp_path / "m/checkpoint_last.pt", "--split", "valid", *more, "--out", tmp_path / name]
+        status, said = evaluate(capsys, *words)
+        assert status == 0, said
+        found[name] = json.loads((tmp_path / name / "scores.json").read_text())
+    assert found["finder"]["test_set"] == found["tables"]["test_set"]  # the same lines and masks, with other images
+    assert found["finder"]["systems"]["hypothesis"] != found["tables"]["systems"]["hypothesis"]
+
+
 @pytest.mark.parametrize("images_are", ["tabled", "mixed", "found"])
 def test_training_goes_on_exactly_where_it_was(world, tmp_path, images_are):
     """Each line with its image; text and captions, others in each epoch; with what is found for it as it is masked."""

@@ -17,6 +17,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+LANGUAGE = "en"
 METHODS = ("matching", "sentence", "term-frequency", "random")
 _NEEDED = {  # flags of each method that others don't read
     "matching": ("retriever", "index"),
@@ -72,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     candidates.add_argument("--candidate-seed", type=int, metavar="SEED", help="draw the N at random instead")
     candidates.add_argument("--candidate-list", type=Path, metavar="FILE", help="or those with these keys, one a line")
-    parser.add_argument("--language", default="en", help="of the text, for its sentences (default: %(default)s)")
+    parser.add_argument("--language", default=LANGUAGE, help="of the text, for its sentences (default: %(default)s)")
     parser.add_argument(
         "--max-pieces",
         type=int,
@@ -148,7 +149,10 @@ def _check_only_text(args: argparse.Namespace) -> None:
     from ..errors import InputError
 
     others = {"candidates", "candidate_seed", "candidate_list", "max_pieces", "shard_size", "workers"}
-    unread = _given(args, _OF_METHODS | others)
+    chosen = {
+        name for name, default in (("method", METHODS[0]), ("language", LANGUAGE)) if getattr(args, name) != default
+    }
+    unread = _given(args, _OF_METHODS | others | chosen)
     if unread:
         raise InputError(f"--check doesn't read {' and '.join(map(_flag, unread))}. Leave it out.")
 

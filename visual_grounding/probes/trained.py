@@ -62,7 +62,8 @@ def load_trained(
         kind: the task that it was trained on, or one derived from that; or several that it may be.
         device: where the model goes.
         changes: settings of the task that are others now, such as `image_order`. Those of images are left away where
-            the model was trained without: so a text-only twin takes those of its sister.
+            the model was trained without: so a text-only twin takes those of its sister. Tables of images take
+            the place of what found them in training.
         user_dir: a folder with tasks and architectures from outside this package.
 
     Raises:
@@ -89,6 +90,8 @@ def load_trained(
         for setting, value in changes.items():
             if setting in cfg.task and (cfg.task.get("image_features") or not setting.startswith("image")):
                 cfg.task[setting] = value
+        if changes.get("image_ids") and cfg.task.get("image_finder"):
+            cfg.task.image_finder = cfg.task.finder_tokenizer = None
     data = utils.split_paths(str(cfg.task.data or ""))[:1]
     if not all(map(os.path.isdir, data)):
         raise InputError(
