@@ -24,11 +24,23 @@ for text in captions wiki; do
         --validpref "$pieces/valid.txt" "${tests[@]}" --destdir "$OUT/bin/$text"
 done
 
-find_images() { # METHOD TEXT IDS FLAGS…: OUT/ids/IDS
-    local words text=$2 ids=$3
-    mapfile -t words < <(finder "$1")
+find_images() { # METHOD TEXT IDS FLAGS…: OUT/ids/IDS, with the flags of `finder`
+    local method=$1 text=$2 ids=$3 name=retrieve-${3//\//-}
     shift 3
-    run "retrieve-${ids//\//-}" visual-grounding retrieve --method "${words[@]}" --text "$text" "$@" --out "$OUT/ids/$ids"
+    case $method in
+    keyword)
+        run "$name" visual-grounding retrieve --method keyword --captions "$OUT/captions.tsv" \
+            --image-features "$OUT/photos" --text "$text" "$@" --out "$OUT/ids/$ids"
+        ;;
+    scene)
+        run "$name" visual-grounding retrieve --method scene --captions "$OUT/captions.tsv" --word-vectors "$OUT/vectors.txt" \
+            --image-features "$OUT/photos" --text "$text" "$@" --out "$OUT/ids/$ids"
+        ;;
+    object)
+        run "$name" visual-grounding retrieve --method object --nouns "$OUT/nouns.tsv" --word-vectors "$OUT/vectors.txt" \
+            --tagger none --image-features "$OUT/photos" --text "$text" "$@" --out "$OUT/ids/$ids"
+        ;;
+    esac
 }
 
 step "each caption's own photo; images for development passages, without the words that a mask hides: $METHODS"
