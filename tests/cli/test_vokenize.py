@@ -11,6 +11,8 @@ from small_tokenizers import make_tokenizer
 from visual_grounding.cli.main import main
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.index import build_index
+from visual_grounding.retrieval.token_matcher import TokenMatcherRetriever
+from visual_grounding.vokenization import stream
 from visual_grounding.vokenization.vokens import Vokens
 
 WORDS = [*"abcdefghijklmnopqrstuvwxyz", "!"]
@@ -34,6 +36,11 @@ def world(tmp_path_factory):
 
 def vokenize(folder, out, *flags, text="text"):
     return main(["vokenize", "--text", str(folder / text), "--out", str(out), *map(str, flags)])
+
+
+def made(folder, out, *flags, **given):
+    assert vokenize(folder, out, *flags, **given) == 0
+    return Vokens(out)
 
 
 def of_matcher(folder):
@@ -87,8 +94,83 @@ def test_vokenize_leaves_absent_images_out(world, tmp_path):
 def test_vokenize_with_chosen_candidates(world, tmp_path):
     assert vokenize(world, tmp_path / "list", *of_matcher(world), "--candidate-list", world / "list") == 0
     assert list(Vokens(tmp_path / "list").keys()) == (world / "list").read_text().split()
-    assert vokenize(world, tmp_path / "n", *of_matcher(world), "--candidates", 4, "--candidate-seed", 2) == 0
-    assert Vokens(tmp_path / "n").size == 4
+    keys = list(FeatureStore(world / "store").keys())
+    first, *drawn = (
+        list(made(world, tmp_path / f"n{number}", *of_matcher(world), "--candidates", 4, *flags).keys())
+        for number, flags in enumerate(([], ["--candidate-seed", 2], ["--candidate-seed", 3]))
+    )
+    assert first == keys[:4] and drawn[0] != drawn[1]
+    assert all(len(set(each)) == 4 and each != first and set(each) <= set(keys) for each in drawn)
+
+
+def test_seed_and_temperature_decide_what_is_drawn(world, tmp_path):
+    def drawn(name, *flags):
+        found = made(world, tmp_path / name, *of_images(world), *flags, text="letters")
+        return list(found.vokens), found.signature
+
+    (world / "letters").write_text("a b c d e f g\n" * 20)
+    random = [drawn(f"r{seed}", "--method", "random", "--seed", seed) for seed in (1, 2)]
+    assert drawn("r", "--method", "random") == random[0] and random[0][0] != random[1][0]
+    assert "seed:2" in random[1][1]
+    flags = ["--method", "term-frequency", "--captions", world / "captions.tsv"]
+    default, same, other, hot = (
+        drawn(f"t{number}", *flags, *more)
+        for number, more in enumerate(([], ["--seed", 1, "--temperature", 0.01], ["--seed", 2], ["--temperature", 1]))
+    )
+    assert default == same and default[0] != other[0] != hot[0] != default[0]
+    assert "seed:2" in other[1] and "temperature:1.0" in hot[1]
+
+
+def test_shards_are_as_large_as_asked(world, tmp_path):
+    """What is drawn at random is drawn shard by shard."""
+    random = ["--method", "random", *of_images(world)]
+    whole, ones, again = (
+        made(world, tmp_path / f"v{number}", *random, *more)
+        for number, more in enumerate(([], ["--shard-size", 1], ["--shard-size", 8192]))
+    )
+    assert list(whole.vokens) == list(again.vokens) != list(ones.vokens)
+    assert (whole.folder / "tokens.txt").read_bytes() == (ones.folder / "tokens.txt").read_bytes()
+
+
+def test_the_language_decides_where_sentences_end(world, tmp_path):
+    (world / "german").write_text("a b z.B. C d usw. e bzw. F g.\n")
+    random = ["--method", "random", *of_images(world)]
+    counts = [
+        made(world, tmp_path / language, *random, "--language", language, text="german").counts["sentences"]
+        for language in ("en", "de")
+    ]
+    assert counts[0] > counts[1] == 1
+
+
+def test_the_encoder_computes_as_precisely_and_in_such_batches_as_asked(world, tmp_path, monkeypatch):
+    sizes = []
+    embedded = TokenMatcherRetriever.embed_tokens
+    monkeypatch.setattr(
+        TokenMatcherRetriever,
+        "embed_tokens",
+        lambda self, tokens, mask: sizes.append(len(tokens)) or embedded(self, tokens, mask),
+    )
+    exact, coarse = (
+        made(world, tmp_path / precision, *of_matcher(world), "--scores", "--precision", precision)
+        for precision in ("float32", "bfloat16")
+    )
+    assert "precision:float32" in exact.signature and "precision:bfloat16" in coarse.signature
+    assert list(exact.scores) != list(coarse.scores)
+    np.testing.assert_allclose(exact.scores, coarse.scores, atol=0.05)
+    assert max(sizes) > 1
+    sizes.clear()
+    found = made(world, tmp_path / "ones", *of_matcher(world), "--batch-tokens", 1)
+    assert set(sizes) == {1} and list(found.vokens) == list(exact.vokens)
+
+
+@pytest.mark.parametrize(("flags", "expected"), [([], 0), (["--workers", 0], 0), (["--workers", 3], 3)])
+def test_as_many_processes_cut_as_asked(world, tmp_path, monkeypatch, flags, expected):
+    asked = []
+    executor = stream._executor
+    monkeypatch.setattr(stream, "_executor", lambda cutter, workers: asked.append(workers) or executor(cutter, 0))
+    for name, method in (("m", of_matcher(world)), ("r", ["--method", "random", *of_images(world)])):
+        made(world, tmp_path / name, *method, *flags)
+    assert asked == [expected, expected]
 
 
 def test_vokenize_only_estimates_in_a_dry_run(world, tmp_path, capsys):
@@ -114,6 +196,10 @@ def test_vokenize_only_estimates_in_a_dry_run(world, tmp_path, capsys):
         (
             lambda folder: [*of_matcher(folder)[:4], "--check", "--max-pieces", 3],
             "--check doesn't read --index and --max-pieces and --retriever. Leave it out.",
+        ),
+        (
+            lambda folder: ["--check", "--method", "random", "--language", "de"],
+            "--check doesn't read --language and --method. Leave it out.",
         ),
         (lambda folder: [*of_matcher(folder), "--candidates", 21], "1 to 20 candidates, .* but 21 were asked for"),
         (lambda folder: [*of_matcher(folder), "--max-pieces", 15], "at most the 14 pieces that .* but has 15"),

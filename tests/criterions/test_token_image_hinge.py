@@ -71,19 +71,20 @@ REAL = [[place for place in range(4) if not row[place]] for row in PADDED]
 ROWS = [3, 3, 5, 6]  # captions 0 and 1 are of one image
 
 
+@pytest.mark.parametrize("margin", [0.5, 0.2])
 @pytest.mark.parametrize(
     ("choice", "negatives"), [("one", [[2], [3], [0], [1]]), ("all", [[2, 3], [2, 3], [0, 1, 3], [0, 1, 2]])]
 )
-def test_criterion_sums_the_loss_of_every_piece_special_ones_included(choice, negatives):
+def test_criterion_sums_the_loss_of_every_piece_special_ones_included(choice, negatives, margin):
     model = FixedModel()
-    loss, size, logged = TokenImageHingeCriterion(None, 0.5, choice)(model, sample(ROWS))
-    expected = naive_loss(model, negatives, REAL)
+    loss, size, logged = TokenImageHingeCriterion(None, margin, choice)(model, sample(ROWS))
+    expected = naive_loss(model, negatives, REAL, margin)
     assert size == logged["sample_size"] == 13 == len(expected)
     assert loss.item() == pytest.approx(sum(expected)) == pytest.approx(logged["loss"])
     assert logged["violations"] == sum(term > 0 for term in expected) > 0
     assert (logged["without_image"], logged["without_negative"]) == (0, 0)
     assert all(type(value) in (int, float) for value in logged.values())
-    each, _, _ = TokenImageHingeCriterion(None, 0.5, choice)(model, sample(ROWS), reduce=False)
+    each, _, _ = TokenImageHingeCriterion(None, margin, choice)(model, sample(ROWS), reduce=False)
     assert each.tolist() == pytest.approx(expected)
 
 

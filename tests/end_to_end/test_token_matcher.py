@@ -15,6 +15,7 @@ from small_matcher import make_bert
 from visual_grounding.cli.main import main
 from visual_grounding.retrieval.index import Index
 from visual_grounding.retrieval.retriever import Retriever
+from visual_grounding.storage.checkpoints import load_checkpoint
 from visual_grounding.text.captions import read_captions
 
 COLOURS = ["red", "green", "blue", "black", "white", "pink"]
@@ -103,10 +104,29 @@ def test_matcher_from_training_to_its_vokenizer_and_index(world: Path, user_dir:
 
 @pytest.mark.slow
 def test_two_processes_train_and_score_as_one(world: Path, user_dir: str, tmp_path: Path) -> None:
-    """Three batches of 16 captions on two ranks: fairseq gives the second one an empty batch."""
-    flags = training(world, user_dir, tmp_path / "ck", "--text-encoder", world / "bert", "--batch-size", 16)
-    outputs = train_in_two_processes(*flags, "--max-epoch", 2)
+    """Three batches of 16 captions on two ranks: fairseq gives the second one an empty batch.
+
+    They learn what one process learns that takes two batches an update.
+    """
+    more = [
+        "--text-encoder",
+        world / "bert",
+        "--batch-size",
+        16,
+        "--matcher-dropout",
+        0,
+        "--optimizer",
+        "sgd",
+        "--lr",
+        0.5,
+    ]
+    outputs = train_in_two_processes(*training(world, user_dir, tmp_path / "ck", *more), "--max-epoch", 2)
     scores = logged(outputs[0])[-1]
+    one = training(world, user_dir, tmp_path / "one", *more, "--update-freq", 2)
+    assert run_command("fairseq-train", *one, "--max-epoch", 2).returncode == 0
+    weights = [load_checkpoint(tmp_path / name / "checkpoint_last.pt")["model"] for name in ("ck", "one")]
+    for name, weight in weights[1].items():
+        torch.testing.assert_close(weights[0][name], weight, rtol=1e-4, atol=1e-6)
     done = run_command(
         "fairseq-validate", world / "data", "--user-dir", user_dir, "--task", "image_text_matching",
         "--image-features", world / "store", "--path", tmp_path / "ck/checkpoint_last.pt", "--batch-size", 16, "--cpu",

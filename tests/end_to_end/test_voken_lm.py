@@ -57,12 +57,15 @@ def test_every_variant_trains_and_validates(sentences, tmp_path, variant):
 
 
 @pytest.mark.slow
-def test_two_processes_see_the_same_masks_and_log_the_same_scores(voken_world, user_dir, tmp_path):
-    """Nothing is learned, so what is logged depends on masks, labels and sums alone."""
-    still = ["--user-dir", user_dir, "--lr", 0, "--bert-dropout", 0]
-    one = run_command("fairseq-train", *language_model_flags(voken_world, tmp_path / "one", *still))
+def test_two_processes_see_the_same_masks_and_learn_and_log_the_same(voken_world, user_dir, tmp_path):
+    """As one process that takes two batches an update: the same weights, whatever stands in each batch."""
+    more = ["--user-dir", user_dir, "--optimizer", "sgd", "--lr", 0.5, "--bert-dropout", 0, "--batch-size", 3]
+    one = run_command("fairseq-train", *language_model_flags(voken_world, tmp_path / "one", *more, "--update-freq", 2))
     assert one.returncode == 0, one.stderr
-    outputs = train_in_two_processes(*language_model_flags(voken_world, tmp_path / "two", *still))
+    outputs = train_in_two_processes(*language_model_flags(voken_world, tmp_path / "two", *more))
+    weights = [load_checkpoint(tmp_path / name / "checkpoint_last.pt")["model"] for name in ("one", "two")]
+    for name, weight in weights[0].items():
+        torch.testing.assert_close(weights[1][name], weight, rtol=1e-4, atol=1e-6)
     for split in ("train", "valid"):
         alone, together = logged(one.stdout + one.stderr, split), logged(outputs[0], split)
         assert len(alone) == len(together) == 2

@@ -175,9 +175,8 @@ def clean_fairseq() -> Iterator[None]:
     vars(checkpoint_utils.save_checkpoint).pop("best", None)
 
 
-def train(config: ImageTextMatchingConfig, save_dir: Path, max_update: int, *more: object) -> dict[str, Any]:
-    """`fairseq-train`, in this process; the training set has six batches."""
-    vars(checkpoint_utils.save_checkpoint).pop("best", None)
+def parsed(config: ImageTextMatchingConfig, save_dir: Path, max_update: int, *more: object) -> Any:
+    """What `fairseq-train` makes of a command line; the training set has six batches."""
     flags = [
         config.data, "--task", "image_text_matching", "--arch", "token_image_matching", "--criterion",
         "token_image_hinge", "--image-features", config.image_features, "--text-encoder", config.text_encoder,
@@ -187,10 +186,48 @@ def train(config: ImageTextMatchingConfig, save_dir: Path, max_update: int, *mor
         "--max-update", max_update, "--save-dir", save_dir,
         "--best-checkpoint-metric", "token_to_image_r10", "--maximize-best-checkpoint-metric", *more,
     ]  # fmt: skip
-    parser = options.get_training_parser()
-    arguments = options.parse_args_and_arch(parser, input_args=[str(flag) for flag in flags])
-    fairseq_train(convert_namespace_to_omegaconf(arguments))
+    arguments = options.parse_args_and_arch(options.get_training_parser(), [str(flag) for flag in flags])
+    return convert_namespace_to_omegaconf(arguments)
+
+
+def train(config: ImageTextMatchingConfig, save_dir: Path, max_update: int, *more: object) -> dict[str, Any]:
+    """`fairseq-train`, in this process."""
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)
+    fairseq_train(parsed(config, save_dir, max_update, *more))
     return load_checkpoint(save_dir / "checkpoint_last.pt")
+
+
+def test_margin_negatives_and_dropout_are_those_of_the_flags(config, tmp_path) -> None:
+    flags = ("--token-image-margin", 0.2, "--token-image-negatives", "all", "--matcher-dropout", 0.6)
+    for more, expected in (((), (0.5, "one", 0.3)), (flags, (0.2, "all", 0.6))):
+        cfg = parsed(config, tmp_path, 1, *more)
+        task = ImageTextMatchingTask.setup_task(cfg.task)
+        matcher, criterion = task.build_model(cfg.model).matcher, task.build_criterion(cfg.criterion)
+        assert matcher.text.dropout == matcher.image.dropout
+        assert (criterion.margin, criterion.negatives, matcher.text.dropout) == expected
+
+
+def test_an_update_of_several_batches_is_the_mean_over_all_their_tokens(config, tmp_path, clean_fairseq) -> None:
+    """However many tokens each batch has."""
+    flags = ("--optimizer", "sgd", "--matcher-dropout", 0, "--weight-decay", 0, "--clip-norm", 0)
+    before = train(config, tmp_path / "still", 1, *flags, "--lr", 0)["model"]
+    after = train(config, tmp_path / "moved", 1, *flags, "--lr", 1, "--update-freq", 6)["model"]
+    cfg = parsed(config, tmp_path, 1, *flags)
+    task = ImageTextMatchingTask.setup_task(cfg.task)
+    model, criterion = task.build_model(cfg.model).train(), task.build_criterion(cfg.criterion)
+    model.load_state_dict(before)
+    task.load_dataset("train")
+    dataset = task.dataset("train")
+    batches = task.get_batch_iterator(dataset, max_sentences=4, seed=1).frozen_batches
+    assert len(batches) == 6
+    losses = [criterion(model, dataset.collater([dataset[index] for index in batch])) for batch in batches]
+    terms = [terms for _, terms, _ in losses]
+    assert len(set(terms)) > 2
+    (sum(loss for loss, _, _ in losses) / sum(terms)).backward()
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            assert weight.grad is not None and weight.grad.any()
+            torch.testing.assert_close(after[name], before[name] - weight.grad)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from small_voken_lm import model_flags, voken_task, whole_split
+from small_voken_lm import model_flags, train_language_model, voken_task, whole_split
 from torch.nn import functional
 
 from visual_grounding import InputError
+from visual_grounding.storage.checkpoints import load_checkpoint
 
 ARCHITECTURES = ("voken_bert", "voken_roberta")
 
@@ -180,3 +181,30 @@ def test_training_that_goes_on_takes_the_sizes_of_its_checkpoint(world, tmp_path
         task.build_model(Namespace(arch="voken_bert", bert_size=8))
     with pytest.raises(InputError, match=r"should be of --arch voken_roberta, but .*last.pt is of --arch voken_bert"):
         task.build_model(Namespace(arch="voken_roberta"))
+
+
+def test_an_update_of_several_batches_counts_each_batchs_means_by_its_blocks(world, tmp_path):
+    flags = ["--optimizer", "sgd", "--bert-dropout", 0, "--clip-norm", 0, "--batch-size", 6, "--max-update", 1]
+    flags += ["--mlm-weight", 0.7, "--seed", 1, "--no-epoch-checkpoints"]
+    train_language_model(world, tmp_path / "still", *flags, "--lr", 0)
+    train_language_model(world, tmp_path / "moved", *flags, "--lr", 1, "--update-freq", 99)
+    before, after = (load_checkpoint(tmp_path / name / "checkpoint_last.pt")["model"] for name in ("still", "moved"))
+    task = voken_task(world, mlm_weight=0.7)
+    model = task.build_model(model_flags(bert_dropout=0.0)).train()
+    model.load_state_dict(before)
+    whole_split(task, "train")
+    dataset = task.dataset("train")
+    batches = task.get_batch_iterator(dataset, max_sentences=6, seed=1).frozen_batches
+    blocks = [len(batch) for batch in batches]
+    assert len(batches) > 2 and len(set(blocks)) > 1
+    for batch, count in zip(batches, blocks):
+        sample = dataset.collater([dataset[index] for index in batch])
+        asked_of = (sample["word_targets"], sample["voken_targets"])
+        found = model(**sample["net_input"], word_targets=asked_of[0], voken_targets=asked_of[1])
+        words, vokens = (
+            answers.loss / int((asked >= 0).sum()) for answers, asked in zip((found.words, found.vokens), asked_of)
+        )
+        ((vokens + 0.7 * words) * count / sum(blocks)).backward()
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(after[name], before[name] - weight.grad, rtol=1e-4, atol=1e-6)
+        assert not torch.equal(after[name], before[name]), name

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from faults.steps import killed_at_each_step
-from small_tokenizers import make_tokenizer
+from small_tokenizers import AWKWARD as SPECIAL_LINES
+from small_tokenizers import FAMILIES, make_tokenizer
 
 from visual_grounding.errors import InputError
 from visual_grounding.storage import growing, shards
@@ -90,6 +91,41 @@ def test_vokens_stand_beside_their_pieces(tmp_path, cutter, text, shard_lines):
     )
     assert "method:remainders|size:7|vokens:7" in found.signature and not (tmp_path / "out.partial").exists()
     assert "7 lines, " in check_vokens(tmp_path / "out", [text])
+
+
+AWKWARD = [
+    *SPECIAL_LINES,
+    *["a\x00dog\x07runs", "\x1b[31ma dog", "a\x0b\x0c\x1c\x85\u2028dog", "\x7f", "\t a\t"],  # control characters
+    *["\u00a0a\u3000dog\u00a0", "\u200b", "a\u200bdog\u200d", "\ufeffa dog", "\u202ea dog"],  # what separates
+    *["\u0301", "a\u0301\u0301\u0301", "\u0301a dog", "cafe\u0301", "\u1100\u1161\u11a8"],  # marks
+    *["犬が走る。鳥。", "כלב רץ", "🐕‍🦺 runs 🏳️‍🌈", "\ud7ff\ue000\uffff\U0010ffff", "ﬁsh ½ Å ẞ İ"],
+    *["[CLS] a [SEP] dog", "[MASK] [PAD][UNK]", "<s> a </s> <pad>", "##s"],  # names of special pieces
+    *["." * 50, "a! " * 40, "?!?!?! a", "...", "   "],  # many sentences, or none
+    *["a dog runs. " * 2000, "d" * 5000, "a " * 9000, "dog" * 3000],
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_awkward_lines_have_the_pieces_of_their_tokenizer(tmp_path, family):
+    cutter = Cutter(str(make_tokenizer(tmp_path / family, family)), window=9)
+    path = write(tmp_path / "text", AWKWARD)
+    found = vokenize(Remainders(), cutter, [path], tmp_path / "out", shard_lines=8)
+    numbers = cutter.bridge.numbers_of(AWKWARD)
+    assert [found.of_line(line).tolist() for line in range(found.lines)] == [[n % 7 for n in each] for each in numbers]
+    assert list(found.token_lines()) == [cutter.bridge.line_of(each) for each in numbers]
+    assert found.counts["empty"] == sum(len(each) == 0 for each in numbers)
+    check_vokens(tmp_path / "out", [path])
+
+
+def test_a_line_of_a_million_letters_is_one_line(tmp_path, cutter):
+    lines = ["a dog", "the dog runs. " * 72_000, "a bird", "d" * 1_000_000, "it sits"]
+    path = write(tmp_path / "text", lines)
+    found = vokenize(Remainders(), cutter, [path], tmp_path / "out", shard_lines=2)
+    numbers = cutter.bridge.numbers_of(lines)
+    assert found.lines == 5 and found.tokens == sum(map(len, numbers)) > 4 * 72_000
+    for line, expected in enumerate(numbers):
+        np.testing.assert_array_equal(found.of_line(line), np.asarray(expected) % 7)
+    check_vokens(tmp_path / "out", [path])
 
 
 def test_shards_are_cut_by_lines_and_by_letters(tmp_path, monkeypatch):

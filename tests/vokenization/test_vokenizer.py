@@ -1,5 +1,6 @@
 """A piece's voken is the image nearest to it in its sentence, whatever batches it was read in."""
 
+import json
 import shutil
 from itertools import pairwise
 
@@ -129,6 +130,17 @@ def test_a_sentence_level_matcher_gives_sentences_alone(world, tmp_path):
         TokenVokenizer(retriever, own, all_candidates(own))
     with pytest.raises(InputError, match="was made by another retriever"):
         SentenceVokenizer(retriever, index, all_candidates(index))
+
+
+def test_an_index_of_another_dimension_is_refused(world, tmp_path):
+    retriever, index, _ = world
+    folder = shutil.copytree(index.folder, tmp_path / "index")
+    np.save(folder / "embeddings.npy", np.ascontiguousarray(index.embeddings[:, :-1]))
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps({**meta, "size": meta["size"] - 1}))
+    changed = Index(folder)
+    with pytest.raises(InputError, match=r"has vectors of \d+ numbers, where .*matcher, which made it, gives \d+"):
+        TokenVokenizer(retriever, changed, all_candidates(changed))
 
 
 def test_what_decides_the_vokens_is_in_the_plan(world):

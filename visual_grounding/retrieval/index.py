@@ -208,13 +208,19 @@ class Index:
         """Refuse a retriever that didn't make this index.
 
         Raises:
-            InputError: it is another one.
+            InputError: it is another one, or the index has vectors of another size.
         """
         if retriever.sha256 != self.retriever_sha256:
             raise InputError(
                 f"index {self.folder} was made by another retriever than {retriever.folder}: sha256 "
                 f"{self.retriever_sha256[:8]}… ≠ {retriever.sha256[:8]}…. Rebuild it with: visual-grounding index "
                 f"--retriever {retriever.folder} --image-features … --out DIR"
+            )
+        if retriever.joint_size != self.embeddings.shape[1]:
+            raise InputError(
+                f"index {self.folder} has vectors of {self.embeddings.shape[1]} numbers, where {retriever.folder}, "
+                f"which made it, gives {retriever.joint_size}: it was changed. Delete it, and make it again with: "
+                "visual-grounding index"
             )
 
 
