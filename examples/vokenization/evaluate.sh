@@ -10,21 +10,9 @@ if asked voken; then
         --out "$OUT/floors.json"
 fi
 
-finetune() { # SEED ROW: OUT/seedS/scores/ROW/TASK.json
-    local seed=$1 row=$2 task model=("$OUT/seed$1/models/$2")
-    case $row in
-    none) model=("$OUT/seed$seed/models/mlm-more" --random) ;; # of its sizes
-    bert) model=("$BERT") ;;
-    bert-noise) model=("$BERT" --noise-like "$OUT/seed$seed/models/bert-vision") ;;
-    esac
-    for task in $(tasks_of "$row"); do
-        run "seed$seed/finetune-$row-$task" python $here/finetune.py --model "${model[@]}" --task "$task" --data "$OUT/tasks/$task" \
-            --seed "$seed" --epochs "$TASK_EPOCHS" --out "$OUT/seed$seed/scores/$row/$task.json"
-    done
-}
 for seed in $(seq "$SEEDS"); do
     step "seed $seed: fine-tuning on $TASKS"
-    for name in $ROWS; do later finetune "$seed" "$name"; done
+    for name in $ROWS; do finetune "$seed" "$name"; done
 done
 finish
 

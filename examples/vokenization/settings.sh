@@ -5,12 +5,13 @@ source examples/steps.sh # DATA, OUT, SEEDS, FULL, DEVICE, SIZE, LIMIT, JOBS
 find_bert
 
 # Rows of the README's table, and tasks; give some of them to have those alone: ROWS="mlm-more random" TASKS=sst2.
-every_row="mlm-more voken shuffled mlm random tokens voken-only sentence-label propagated term-frequency deep-head captions wiki none bert bert-vision bert-noise"
+every_row="tokens voken shuffled random voken-only sentence-label propagated term-frequency deep-head mlm-more mlm bert-vision bert bert-noise captions wiki none"
 every_task="sst2 qnli qqp mnli codah xquad rte mrpc stsb"
 # Under --full all tasks are for the rows of the paper's Table 2; those of its Tables 3 to 6 have the four tasks there.
 fewer=${TASKS:-sst2 qnli qqp mnli}
 if [ -n "$FULL" ]; then ROWS=${ROWS:-$every_row} TASKS=${TASKS:-$every_task}; fi
-ROWS=${ROWS:-mlm-more voken shuffled} TASKS=${TASKS:-sst2 qqp mnli}
+# What takes longest first, so that no core waits for it at the end.
+ROWS=${ROWS:-voken shuffled mlm-more} TASKS=${TASKS:-sst2 qqp mnli}
 tasks_of() { # ROW: its tasks
     if [ -z "$FULL" ]; then echo "$TASKS"; return 0; fi
     case $1 in mlm-more | voken) echo "$TASKS" ;; *) echo "$fewer" ;; esac
@@ -45,3 +46,16 @@ paper)
     ;;
 esac
 MORE_UPDATES=$((UPDATES + UPDATES / 10)) # as much computation as voken classification adds, as in the paper
+
+finetune() { # SEED ROW: lanes that make OUT/seedS/scores/ROW/TASK.json of each of its tasks
+    local model=("$OUT/seed$1/models/$2") task
+    case $2 in
+    none) model=("$OUT/seed$1/models/mlm-more" --random) ;; # of its sizes
+    bert) model=("$BERT") ;;
+    bert-noise) model=("$BERT" --noise-like "$OUT/seed$1/models/bert-vision") ;;
+    esac
+    for task in $(tasks_of "$2"); do
+        later run "seed$1/finetune-$2-$task" python $here/finetune.py --model "${model[@]}" --task "$task" --data "$OUT/tasks/$task" \
+            --seed "$1" --epochs "$TASK_EPOCHS" --out "$OUT/seed$1/scores/$2/$task.json"
+    done
+}

@@ -45,8 +45,24 @@ row() { # SEED ROW: the language model of a row of the README's table
     esac
 }
 
+learned() { # SEED ROW: waits for what the row is fine-tuned from; whether it is there
+    local from=$2
+    case $2 in none) from=mlm-more ;; bert) return 0 ;; bert-noise) from=bert-vision ;; esac
+    wait "${lane[$from]}" || true # how it ended says the step
+    [ -f "$OUT/done/seed$1/export-${from/bert-/}" ]
+}
+
+# Where a core is free while the last language models learn, it begins with what evaluate.sh would do.
+declare -A lane
 for seed in $(seq "$SEEDS"); do
-    step "seed $seed: language models: $ROWS"
-    for name in $ROWS; do later row "$seed" "$name"; done
+    step "seed $seed: language models: $ROWS; fine-tuning on $TASKS"
+    for name in $ROWS; do
+        later row "$seed" "$name"
+        lane[$name]=$!
+    done
+    for name in $ROWS; do
+        if ! learned "$seed" "$name"; then continue; fi
+        finetune "$seed" "$name"
+    done
 done
 finish
