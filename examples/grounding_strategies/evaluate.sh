@@ -17,7 +17,7 @@ captions_of() { # NAME: flags for the development captions, asked of a model of 
     esac
 }
 perplexities() { # SEED STRATEGY: of captions with their own photo, without, with another's; of passages, all by one mask
-    local seed=$1 name=$2 of wiki=(--split valid --masks "$OUT/ids/wiki/scene/valid")
+    local seed=$1 name=$2 of found=${2%-*} wiki=(--split valid --masks "$OUT/ids/wiki/scene/valid")
     mapfile -t of < <(captions_of "$name")
     case $name in
     none | none-captions) perplexity "$seed" "captions.$name" "$name" "${of[@]}" ;;
@@ -26,7 +26,8 @@ perplexities() { # SEED STRATEGY: of captions with their own photo, without, wit
         perplexity "$seed" "captions.$name.blank" "$name" "${of[@]}" --image-order congruent blank
         ;;
     esac
-    case $name in keyword-* | scene-* | object-*) wiki+=(--image-ids "$OUT/ids/wiki/${name%-*}" --images-per-sentence "${name#*-}") ;; esac
+    case $name in object-1 | object-4) found=$name ;; esac
+    case $name in keyword-* | scene-* | object-*) wiki+=(--image-ids "$OUT/ids/wiki/$found" --images-per-sentence "${name#*-}") ;; esac
     perplexity "$seed" "wiki.$name" "$name" "${wiki[@]}"
 }
 score() { # SEED TASK STRATEGY: OUT/seedS/scores/TASK.STRATEGY, against the encoder alone

@@ -27,6 +27,7 @@ done
 find_images() { # METHOD TEXT IDS FLAGS…: OUT/ids/IDS, with the flags of `finder`
     local method=$1 text=$2 ids=$3 name=retrieve-${3//\//-}
     shift 3
+    if [ "$method" = object ]; then set -- "$@" ${LIMIT:+--images-per-noun 1}; fi # of a slice no noun has ten
     case $method in
     keyword)
         run "$name" visual-grounding retrieve --method keyword --captions "$OUT/captions.tsv" \
@@ -50,6 +51,9 @@ for split in train valid; do
 done
 masked=(--mask-prob 0.15 --mask-tokenizer "$BERT")
 for method in $METHODS; do later find_images "$method" "$OUT/wiki/valid.txt" "wiki/$method/valid" -n 24 "${masked[@]}"; done
+for name in object-1 object-4; do # their nouns are fewer, not the first of eight
+    if asked "$name "; then later find_images object "$OUT/wiki/valid.txt" "wiki/$name/valid" -n "${name#*-}" "${masked[@]}"; fi
+done
 finish
 
 prepare_task() { # TASK: OUT/tasks/TASK

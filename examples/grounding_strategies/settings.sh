@@ -27,7 +27,7 @@ finder() { # METHOD: it and its flags, one a line
     case $1 in
     keyword) words+=(--captions "$OUT/captions.tsv") ;;
     scene) words+=(--captions "$OUT/captions.tsv" --word-vectors "$OUT/vectors.txt") ;;
-    object) words+=(--nouns "$OUT/nouns.tsv" --word-vectors "$OUT/vectors.txt" --tagger none) ;;
+    object) words+=(--nouns "$OUT/nouns.tsv" --word-vectors "$OUT/vectors.txt" --tagger none ${LIMIT:+--images-per-noun 1}) ;;
     esac
     printf '%s\n' "$1" "${words[@]}"
 }

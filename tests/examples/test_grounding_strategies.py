@@ -106,12 +106,13 @@ def test_strategies_run_from_raw_files_to_scores_on_a_slice(real_data, tmp_path)
     assert json.loads((tmp_path / "overlap.json").read_text())["rte.test.first"] == {"sentences": 249, "captions": 0}
     # Another strategy in the same folder; what is done stays.
     done_before = {path: path.stat().st_mtime_ns for path in (tmp_path / "done").rglob("*") if path.is_file()}
-    choices.update(STRATEGIES="keyword-4", TUNED="")
+    choices.update(STRATEGIES="keyword-4 object-1", TUNED="")
     for part in ("prepare", "train", "evaluate"):
         done = run_script("grounding", f"{part}.sh", DATA=real_data, OUT=tmp_path, **choices, **for_scripts())
         assert done.returncode == 0, f"{part}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     rows = json.loads((tmp_path / "table/runs.json").read_text())["rows"]
-    new = {"scores/captions.keyword-4.shuffled", "scores/captions.keyword-4.blank", "scores/wiki.keyword-4"}
+    kinds = ("captions.{}.shuffled", "captions.{}.blank", "wiki.{}")
+    new = {f"scores/{kind.format(name)}" for name in ("keyword-4", "object-1") for kind in kinds}
     assert {row["name"] for row in rows} == names | new
     assert {path: path.stat().st_mtime_ns for path in done_before} == done_before
 

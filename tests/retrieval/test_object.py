@@ -161,6 +161,14 @@ def test_the_command_says_what_nouns_are(world, tmp_path, capsys, monkeypatch):
     assert open_finder(list(map(str, words))).seed == 3
 
 
+@pytest.mark.parametrize(("images", "clusters"), [(1, 1), (4, 4), (8, 8), (24, 8)])
+def test_a_text_has_eight_nouns_or_as_many_as_images(world, images, clusters):
+    flags = ["--nouns", world / "nouns.tsv", "--image-features", world / "store", "--word-vectors", world / "vectors"]
+    words = ["object", *flags, "--images-per-noun", 4, "--tagger", "none", "-n", images]
+    finder = open_finder(list(map(str, words)))
+    assert (finder.clusters, finder.images_per_sentence) == (clusters, images)
+
+
 def test_other_choices_make_another_table(world, tmp_path):
     write_image_ids(make_finder(world), ["dog", "cat"], tmp_path / "ids")
     for other in (make_finder(world, clusters=1), make_finder(world, count=5)):

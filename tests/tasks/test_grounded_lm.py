@@ -338,6 +338,7 @@ def test_a_word_that_is_hidden_in_one_piece_is_not_searched_by(world, associativ
         ({"finder_tokenizer": "x"}, "--finder-tokenizer is for --image-finder"),
         ({"image_ids": None, "image_features": None, "caption_data": "x"}, "--caption-data also needs"),
         ({"image_ids": None, "image_features": None, "grounding_objective": "both"}, "tells regions of images: give"),
+        ({"grounding_objective": "jmrm", "image_order": "blank"}, "tells regions of images, but --image-order blank"),
         ({"image_ids": None}, "--image-features and --image-ids belong together"),
         ({"data": None}, "needs a folder of binarised text"),
         ({"data": "nowhere"}, "nowhere/dict.txt should be the dictionary of the text"),

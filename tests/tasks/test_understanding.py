@@ -104,6 +104,19 @@ def test_architectures_are_those_of_understanding(world):
         make_task(world, images=False).build_model(Namespace(arch="transformer", _name="transformer"))
 
 
+def test_images_that_were_found_for_masked_text_are_told(world, caplog):
+    folder = world / "ids/valid"
+    meta = json.loads((folder / "meta.json").read_text())
+    masked = {"mask_prob": 0.5, "mask_bytes": 1, "symbols_sha256": "0" * 64}
+    for dtype, name, shape in (("int32", "pieces", 12), ("uint8", "mask", (12, 1))):
+        np.save(folder / f"{name}.npy", np.ones(shape, dtype))
+    make_task(world).load_dataset("valid")
+    assert "--mask-prob" not in caplog.text
+    (folder / "meta.json").write_text(json.dumps(meta | masked))
+    make_task(world).load_dataset("valid")
+    assert "ids/valid were found for what --mask-prob 0.5 leaves of each line, but here no word" in caplog.text
+
+
 def test_tables_of_another_text_are_told(world, caplog):
     path = world / "ids/valid/meta.json"
     lines = ["zebra crossing the street"] * 12

@@ -275,6 +275,7 @@ class VisualContext:
         names: Optional[Sequence[str]] = None,
         choose: Callable[[np.ndarray], ImageChoice] = TabledImages,
         beside: Sequence[str] = ("",),
+        hides: bool = False,
     ) -> CompleteBatches:
         """A dataset with the images that the tables in `--image-ids DIR/<split>` name; without images, as it is.
 
@@ -289,6 +290,7 @@ class VisualContext:
             names: of the parts and of their tables in DIR, where they aren't <split>, <split>1 …
             choose: from the tables (S, N), as `--image-order` arranges them, to the images of every batch.
             beside: what stands behind the names of tables; of several tables the images stand side by side.
+            hides: whether the task hides the words that a table's mask hid from its finder.
 
         Raises:
             InputError: a table is missing or broken, has another number of sentences or too few images for each, or
@@ -315,6 +317,12 @@ class VisualContext:
             for named, table, (sentences, times) in zip(said, tables, parts):
                 table.check_against(self.store)
                 table.check_lines(sentences, named)
+                if table.mask is not None and not hides:
+                    self.warn_once(
+                        f"the images in {table.folder} were found for what --mask-prob {table.mask.probability} leaves "
+                        "of each line, but here no word of its mask is hidden. Find them for whole lines: without "
+                        "--mask-prob."
+                    )
                 if found_for is not None:
                     self._warn_of_other_text(table, named, found_for, first)
                 first += sentences * times

@@ -98,7 +98,7 @@ class ObjectFinder(Finder):
         )
         add_words_and_images(parser)
         parser.add_argument(
-            "--clusters", type=int, default=CLUSTERS, metavar="K", help="nouns of a text (default: %(default)s)"
+            "--clusters", type=int, metavar="K", help=f"nouns of a text (default: {CLUSTERS}, or N where that is fewer)"
         )
         parser.add_argument(
             "--images-per-noun",
@@ -141,7 +141,8 @@ class ObjectFinder(Finder):
             "stop_words_sha256": sha256_of_lines(sorted(stop_words)),
             "images_per_noun": args.images_per_noun,
         }
-        return cls(found, store, vectors, nouns, args.images_per_sentence, args.clusters, args.seed, plan)
+        clusters = min(CLUSTERS, args.images_per_sentence) if args.clusters is None else args.clusters
+        return cls(found, store, vectors, nouns, args.images_per_sentence, clusters, args.seed, plan)
 
     def search(self, lines: list[str], empty: np.ndarray, excluded: np.ndarray | None) -> Found:
         """Images of each text's nouns; a text without a noun that has a vector gets none.

@@ -272,7 +272,7 @@ class GroundedLMTask(OwnCriterions, OneIterator):
             return [join_pieces(self.dictionary.string(line[number], unk_string=" "))]
 
         parts = [(len(each), 1) for each in texts]
-        return self.images.add(lines, split, place, epoch, parts, written, names=names)
+        return self.images.add(lines, split, place, epoch, parts, written, names=names, hides=True)
 
     def _mixture(self, folders: list[str], split: str, epoch: int, combine: bool) -> CompleteBatches:
         """Text without images, and as many captions with theirs (GS §3.2).
@@ -371,4 +371,9 @@ def _check_flags(cfg: GroundedLMConfig) -> None:
     if str(cfg.grounding_objective) != "jmlm" and not cfg.image_features:
         raise InputError(
             f"--grounding-objective {cfg.grounding_objective} tells regions of images: give --image-features, too."
+        )
+    if str(cfg.grounding_objective) != "jmlm" and str(cfg.image_order) == "blank":
+        raise InputError(
+            f"--grounding-objective {cfg.grounding_objective} tells regions of images, but --image-order blank gives "
+            "none: choose another order, or jmlm."
         )
