@@ -338,7 +338,6 @@ def test_a_word_that_is_hidden_in_one_piece_is_not_searched_by(world, associativ
         ({"finder_tokenizer": "x"}, "--finder-tokenizer is for --image-finder"),
         ({"image_ids": None, "image_features": None, "caption_data": "x"}, "--caption-data also needs"),
         ({"image_ids": None, "image_features": None, "grounding_objective": "both"}, "tells regions of images: give"),
-        ({"grounding_objective": "jmrm", "image_order": "blank"}, "tells regions of images, but --image-order blank"),
         ({"image_ids": None}, "--image-features and --image-ids belong together"),
         ({"data": None}, "needs a folder of binarised text"),
         ({"data": "nowhere"}, "nowhere/dict.txt should be the dictionary of the text"),
@@ -365,6 +364,14 @@ def test_text_that_is_not_there_or_does_not_fit_is_refused(world, tmp_path):
     (tmp_path / "bin/dict.txt").write_text("a 1\n")
     with pytest.raises(InputError, match="should have a symbol <mask>"):
         make_task(world, images=False, data=str(tmp_path / "bin"))
+
+
+@pytest.mark.parametrize("objective", ["jmrm", "both"])
+def test_regions_are_not_learned_without_images_but_words_are_asked_without(world, objective):
+    task = make_task(world, grounding_objective=objective, image_order="blank")
+    with pytest.raises(InputError, match=f"objective {objective} learns regions of images, but --image-order blank"):
+        task.load_dataset("train")
+    assert whole(task, "valid")["word_side"].all()
 
 
 @pytest.mark.parametrize("objective", ["jmlm", "jmrm"])

@@ -170,9 +170,15 @@ class GroundedLMTask(OwnCriterions, OneIterator):
         """Load the text of a split and its images.
 
         Raises:
-            InputError: there is no such text, or text, ids and store don't belong together.
+            InputError: there is no such text, or text, ids and store don't belong together; or regions are to be
+                learned without images.
         """
         training = split == self.cfg.train_subset
+        if training and str(self.cfg.grounding_objective) != "jmlm" and str(self.cfg.image_order) == "blank":
+            raise InputError(
+                f"--grounding-objective {self.cfg.grounding_objective} learns regions of images, but --image-order "
+                "blank gives none: choose another order, or jmlm."
+            )
         folders = utils.split_paths(str(self.cfg.data))
         folder = folders[(epoch - 1) % len(folders) if training else 0]
         if split.startswith(CAPTIONS):
@@ -371,9 +377,4 @@ def _check_flags(cfg: GroundedLMConfig) -> None:
     if str(cfg.grounding_objective) != "jmlm" and not cfg.image_features:
         raise InputError(
             f"--grounding-objective {cfg.grounding_objective} tells regions of images: give --image-features, too."
-        )
-    if str(cfg.grounding_objective) != "jmlm" and str(cfg.image_order) == "blank":
-        raise InputError(
-            f"--grounding-objective {cfg.grounding_objective} tells regions of images, but --image-order blank gives "
-            "none: choose another order, or jmlm."
         )
