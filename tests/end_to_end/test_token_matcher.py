@@ -121,7 +121,8 @@ def test_two_processes_train_and_score_as_one(world: Path, user_dir: str, tmp_pa
         0.5,
     ]
     outputs = train_in_two_processes(*training(world, user_dir, tmp_path / "ck", *more), "--max-epoch", 2)
-    scores = logged(outputs[0])[-1]
+    before, scores = logged(outputs[0])
+    assert before["loss"] != scores["loss"]
     one = training(world, user_dir, tmp_path / "one", *more, "--update-freq", 2)
     assert run_command("fairseq-train", *one, "--max-epoch", 2).returncode == 0
     weights = [load_checkpoint(tmp_path / name / "checkpoint_last.pt")["model"] for name in ("ck", "one")]

@@ -68,7 +68,7 @@ def test_two_processes_see_the_same_masks_and_learn_and_log_the_same(voken_world
         torch.testing.assert_close(weights[1][name], weight, rtol=1e-4, atol=1e-6)
     for split in ("train", "valid"):
         alone, together = logged(one.stdout + one.stderr, split), logged(outputs[0], split)
-        assert len(alone) == len(together) == 2
+        assert len(alone) == len(together) == 2 and alone[0]["loss"] != alone[1]["loss"]
         for first, second in zip(alone, together):
             expected = pytest.approx([second[name] for name in SCORES], abs=2e-3, rel=1e-3)
             assert [first[name] for name in SCORES] == expected, split
