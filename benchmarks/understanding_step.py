@@ -70,7 +70,7 @@ def write_data(folder: Path, args: argparse.Namespace) -> None:
     examples = [Example(pair, (str(number % 3),)) for number, pair in enumerate(zip(*sides))]
     bridge = TokenizerBridge(str(folder / "bert"))
     asked = asked_of(CLASSES, examples, bridge)
-    write_examples(folder / "examples", {"train": examples}, asked, bridge, "random", {}, lambda _: None)
+    write_examples(folder / "examples", {"train": examples}, asked, bridge, "random", dict, lambda _: None)
     digest = write_store(folder / "store", args.images, args.feature_size, np.arange(args.images))
     write_ids(folder / "ids/train", rng.integers(0, args.images, (args.sentences, args.count)), digest)
 

@@ -3,7 +3,7 @@
 #   run NAME COMMAND…     once: a rerun skips what was done, by the same command; what it says is in OUT/logs/NAME.log
 #   later COMMAND…        beside the next ones, at most JOBS at a time (a command of the shell: run, or a function)
 #   finish                waits for all of them
-#   step TEXT             says what comes
+#   step TEXT             says what comes; the first one makes OUT, and takes it for this recipe alone
 #   check_among …         refuses unknown words of a choice
 #
 # A command that was stopped is given again: fairseq-train goes on from its last checkpoint, visual-grounding's verbs
@@ -16,6 +16,7 @@ DEVICE=${DEVICE:-cpu}          # cpu, or cuda
 SIZE=${SIZE:-small}            # small: two CPU cores; paper: the paper's sizes, for a GPU
 LIMIT=${LIMIT:-}               # rows of each file to keep, to try the recipe
 JOBS=${JOBS:-2}                # commands at a time
+MATMUL=${MATMUL:-float32}      # how trainings multiply matrices: float32, or bfloat16, faster on a CPU with AMX
 for choice in SEEDS JOBS ${LIMIT:+LIMIT}; do
     if [[ ! ${!choice} =~ ^[1-9][0-9]*$ ]]; then
         echo "$choice should be a whole number from 1 on, but is '${!choice}'." >&2
@@ -31,6 +32,17 @@ if [ "$DEVICE" = cpu ] && [ -z "${LD_PRELOAD:-}" ] && grep -q AuthenticAMD /proc
     echo 'int mkl_serv_intel_cpu_true(void) { return 1; }' | cc -shared -fPIC -x c -o "$temporary/mkl.so" - 2>/dev/null; then
     export LD_PRELOAD=$temporary/mkl.so
 fi
+case $MATMUL in float32 | bfloat16) ;; *)
+    echo "MATMUL should be float32 or bfloat16, but is '$MATMUL'." >&2
+    exit 2
+    ;;
+esac
+export VISUAL_GROUNDING_MATMUL=$MATMUL
+case $DEVICE in cpu | cuda) ;; *)
+    echo "DEVICE should be cpu or cuda, but is '$DEVICE'." >&2
+    exit 2
+    ;;
+esac
 device=(--cpu)
 if [ "$DEVICE" = cuda ]; then device=(--fp16); fi
 
@@ -44,7 +56,18 @@ check_among() { # CHOICE WORDS KNOWN: each word of a choice is a known one, or i
     done
 }
 
-step() { printf '[%s] %s\n' "$(date +%T)" "$*"; }
+step() {
+    # One recipe at a time in a folder: two would share its logs. What this one started holds the lock as long as it lives.
+    if [ -z "${lock:-}" ] && command -v flock >/dev/null; then
+        mkdir -p "$OUT"
+        exec {lock}<"$OUT"
+        if ! flock -n "$lock"; then
+            echo "$OUT is in use by a recipe, or something that it started. Wait for it, or choose another OUT." >&2
+            exit 2
+        fi
+    fi
+    printf '[%s] %s\n' "$(date +%T)" "$*"
+}
 
 run() {
     local name=$1 said log done

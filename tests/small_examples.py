@@ -45,7 +45,7 @@ def make_world(folder: Path) -> Path:
     for name, splits in made.items():
         kind = {"values": VALUES, "tags": TAGS}.get(name, CLASSES)
         asked = asked_of(kind, splits["train"], bridge)
-        write_examples(folder / name, splits, asked, bridge, "test", {}, lambda _: None)
+        write_examples(folder / name, splits, asked, bridge, "test", dict, lambda _: None)
     return folder
 
 

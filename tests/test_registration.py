@@ -217,6 +217,36 @@ ENDS = {  # exit status, and what is said on either stream
 }
 
 
+@pytest.mark.parametrize(
+    ("asked", "found"), [(None, "highest"), ("float32", "highest"), ("bfloat16", "medium"), ("half", "error: ")]
+)
+def test_the_environment_says_how_fairseqs_commands_multiply(asked: str | None, found: str) -> None:
+    script = "import sys; sys.argv[0] = NAME; import visual_grounding, fairseq, torch\n"
+    script += "print(torch.get_float32_matmul_precision())"
+    said = {}
+    for name in ("/bin/fairseq-train", "/bin/other"):
+        environment = {**os.environ, **({} if asked is None else {"VISUAL_GROUNDING_MATMUL": asked})}
+        words = [sys.executable, "-c", script.replace("NAME", repr(name))]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True)
+        said[name] = done.stdout.strip() if done.returncode == 0 else done.stderr.splitlines()[-1]
+    assert said["/bin/other"] == "highest"
+    if found == "error: ":
+        assert (
+            said["/bin/fairseq-train"] == "error: VISUAL_GROUNDING_MATMUL should be float32 or bfloat16, but is half."
+        )
+    else:
+        assert said["/bin/fairseq-train"] == found
+
+
+def test_a_name_that_is_too_long_is_one_line(tmp_path: Path, user_dir: str) -> None:
+    words = [str(tmp_path), "--user-dir", user_dir, "--task", "voken_lm", "--arch", "voken_bert", "--vokens", "v" * 300]
+    (tmp_path / "dict.txt").write_text("<mask> 1\n")
+    words += ["--criterion", "voken_classification", "--optimizer", "adam", "--batch-size", "2", "--cpu"]
+    done = run_command("fairseq-train", *words)
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr[-2000:]
+    assert done.stderr.splitlines()[-1].startswith("error: ") and "File name too long" in done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["console script", "module"])
 def test_user_dir_works_in_all_of_fairseqs_commands(

@@ -13,6 +13,14 @@ def _say_it_in_a_line(kind: type[BaseException], error: BaseException, trace: Tr
         sys.__excepthook__(kind, error, trace)
 
 
-# Of this command alone: in other programs Ctrl-C is theirs.
-if getattr(sys, "argv", [""])[0].rpartition("/")[2] == COMMAND:
+def _is_this_command() -> bool:
+    """Whether this process runs our command, as a console script or by `python -m visual_grounding`."""
+    program = getattr(sys, "argv", [""])[0]
+    if program == "-m":  # what it is while Python looks for the module
+        words = sys.orig_argv
+        return words[words.index("-m") + 1 :][:1] == ["visual_grounding"]
+    return program.rpartition("/")[2] == COMMAND
+
+
+if _is_this_command():  # in other programs Ctrl-C is theirs
     sys.excepthook = _say_it_in_a_line

@@ -1,6 +1,7 @@
 # What the scripts of this folder share: the encoder, sizes of trainings, strategies and tasks. Read by `source`.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 here=examples/grounding_strategies
+if grep -q amx_bf16 /proc/cpuinfo 2>/dev/null; then MATMUL=${MATMUL:-bfloat16}; fi # there float32 takes a third longer
 source examples/steps.sh # DATA, OUT, SEEDS, FULL, DEVICE, SIZE, LIMIT, JOBS
 find_bert
 

@@ -38,7 +38,7 @@ pretrain() { # SEED STRATEGY: OUT/seedS/pretrained/STRATEGY
 tune() { # SEED STRATEGY TASK: OUT/seedS/tuned/TASK/STRATEGY; bert is the encoder alone
     local model=(--arch grounded_albert --visual-pretrained "$OUT/seed$1/pretrained/$2/checkpoint_last.pt")
     if [ "$2" = bert ]; then model=(--arch visual_aware_bert --bert "$BERT"); fi
-    case $2 in *-*[0-9])
+    case $2 in keyword-* | scene-* | object-*)
         model+=(--image-features "$OUT/photos" --image-ids "$OUT/ids/tasks/$3/${2%-*}" --images-per-sentence "$(least "${2#*-}" 16)") ;;
     esac
     # The last checkpoint counts: nothing is chosen on rows that are reported.

@@ -57,6 +57,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="JSON to write")
     args = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    if os.environ.get("VISUAL_GROUNDING_MATMUL") == "bfloat16":  # as of language models: `steps.sh`
+        torch.set_float32_matmul_precision("medium")
     set_seed(args.seed)
     rows = {part: read_jsonl(args.data / f"{part}.jsonl") for part in ("train", "dev")}
     tokenizer = AutoTokenizer.from_pretrained(args.model)

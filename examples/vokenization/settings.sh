@@ -1,6 +1,7 @@
 # What the scripts of this folder share: BERT, sizes of models and trainings. Read by `source`.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 here=examples/vokenization
+if grep -q amx_bf16 /proc/cpuinfo 2>/dev/null; then MATMUL=${MATMUL:-bfloat16}; fi # there float32 takes a third longer
 source examples/steps.sh # DATA, OUT, SEEDS, FULL, DEVICE, SIZE, LIMIT, JOBS
 find_bert
 
@@ -45,7 +46,7 @@ paper)
     exit 2
     ;;
 esac
-MORE_UPDATES=$((UPDATES + UPDATES / 10)) # as much computation as voken classification adds, as in the paper
+MORE_UPDATES=$((UPDATES + UPDATES / 10)) # the paper's: what voken classification adds in computation there
 
 finetune() { # SEED ROW: lanes that make OUT/seedS/scores/ROW/TASK.json of each of its tasks
     local model=("$OUT/seed$1/models/$2") task

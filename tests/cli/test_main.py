@@ -154,6 +154,16 @@ def test_ctrl_c_while_the_command_is_imported_is_one_line(program: str) -> None:
         assert (done.returncode, done.stderr) == (-signal.SIGINT, "visual-grounding: interrupted\n")
 
 
+def test_ctrl_c_while_the_module_is_imported_is_one_line() -> None:
+    script = "import sys; sys.argv[0] = '-m'; sys.orig_argv[1:] = ['-m', NAME]; import visual_grounding\n"
+    script += "raise KeyboardInterrupt"
+    said = {}
+    for name in ("visual_grounding", "pytest"):
+        words = [sys.executable, "-c", script.replace("NAME", repr(name))]
+        said[name] = subprocess.run(words, capture_output=True, text=True).stderr
+    assert said["visual_grounding"] == "visual-grounding: interrupted\n" and "Traceback" in said["pytest"]
+
+
 def test_interrupting_comes_before_anything_that_takes_time() -> None:
     source = (REPOSITORY / "visual_grounding/__init__.py").read_text(encoding="utf-8")
     imports = [line for line in source.splitlines() if line.startswith(("import ", "from "))]

@@ -87,6 +87,34 @@ def test_splits_that_are_added_have_as_many_sentences_and_the_same_answers(files
         assert status == 2 and f"should be of 2 sentences with classes to be told, as those to train on, {said}" in told
 
 
+def test_splits_of_two_runs_at_once_are_both_there(files, capsys, monkeypatch):
+    """Another run adds a split between this one's first look and its writing."""
+    assert run(capsys, *sick(files))[0] == 0
+    whole, others = prepare_examples._check_alike, []
+
+    def meanwhile(*given):
+        whole(*given)
+        if not others:
+            others.append(None)
+            others.append(main(["prepare", *map(str, sick(files, "--valid", files / "dev.tsv", train=False))]))
+
+    monkeypatch.setattr(prepare_examples, "_check_alike", meanwhile)
+    status, said, _ = run(capsys, *sick(files, "--test", files / "dev.tsv", train=False))
+    assert (status, others) == (0, [None, 0]) and "train, valid: as before" in said
+    assert set(json.loads((files / "out/meta.json").read_text())["splits"]) == {"train", "valid", "test"}
+
+
+def test_second_sentences_go_with_the_split_that_had_them(files, capsys):
+    assert run(capsys, *sick(files))[0] == 0
+    assert (files / "out/train.second.pieces").exists()
+    (files / "single.tsv").write_text("sentence\tlabel\na\tx\nb\ty\n")
+    words = ["glue", "--tokenizer", minilm(), "--out", files / "out", "--train", files / "single.tsv"]
+    assert run(capsys, *words)[0] == 0
+    assert sorted(path.name for path in (files / "out").glob("train.*")) == [
+        "train.answers", "train.first", "train.first.pieces"
+    ]  # fmt: skip
+
+
 def test_numbers_of_another_column_are_taken(files, capsys):
     words = ["--columns", "sentence_A", "sentence_B", "relatedness_score"]
     status, said, warned = run(capsys, *sick(files, *words, "--valid", files / "dev.tsv"))
@@ -119,6 +147,36 @@ def test_one_file_is_shared_out(files, capsys):
     words = ["--all", files / "all.tsv", "--shares", 50, 50, 0, "--out", files / "other"]
     status, said, _ = run(capsys, *sick(files, *words, train=False))
     assert status == 0 and "train: 20 examples\nvalid: 20 examples\n" in said
+
+
+def test_the_seed_says_who_goes_where(files, capsys):
+    rows = "".join(f"{n}\tdog {n}\tIt sits.\t{'NEUTRAL' if n % 3 else 'ENTAILMENT'}\t1\n" for n in range(40))
+    (files / "all.tsv").write_text(SICK + rows)
+    found = []
+    for number, seed in enumerate((1, 1, 2)):
+        words = ["--all", files / "all.tsv", "--split-seed", seed, "--out", files / str(number)]
+        assert run(capsys, *sick(files, *words, train=False))[0] == 0
+        found.append(read_lines(files / f"{number}/train.first"))
+    assert found[0] == found[1] and len(found[2]) == 32 and set(found[0]) != set(found[2])
+
+
+def test_the_flags_of_a_task_choose_words_tags_and_senses(tmp_path, capsys):
+    def prepared(task, name, *more):
+        words = [task, "--train", tmp_path / name, "--tokenizer", minilm(), "--out", tmp_path / "out" / name, *more]
+        status, said, told = run(capsys, *words)
+        assert status == 0, told
+        return said
+
+    rows = [f"a b,\"[{label}, 1]\",\"['VERB', 'NOUN']\"\n" for label in (1, 0)]
+    (tmp_path / "n.csv").write_text("".join(["sentence,label_seq,pos_seq\n", *rows]))
+    assert "part_of_speech:VERB" in prepared("vua", "n.csv", "--part-of-speech", "VERB")
+    assert read_lines(tmp_path / "out/n.csv/train.words") == ["0", "0"]
+    assert read_lines(tmp_path / "out/n.csv/train.answers") == ["1", "0"]
+    (tmp_path / "c.txt").write_text("EU NNP B-NP O\nrejects VBZ B-VP O\n")
+    assert "answers: B-NP, B-VP, I-NP, I-VP\n" in prepared("conll", "c.txt", "--column", 3)
+    (tmp_path / "p.tsv").write_text("arg1\targ2\tsense\na\tb\tA.b.c\nc\td\tA.x.y\n")
+    assert "answers: A.b, A.x\n" in prepared("pdtb", "p.tsv", "--level", 2)
+    assert "answers: A.b.c, A.x.y\n" in prepared("pdtb", "p.tsv", "--out", tmp_path / "whole")
 
 
 def test_words_are_asked_of_and_tags_said_aloud(tmp_path, capsys):

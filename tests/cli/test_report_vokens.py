@@ -61,6 +61,8 @@ def test_lines_are_chosen_and_scores_shown(world: Path) -> None:
     assert shown.index("line 3<") < shown.index("line 1<") and shown.count("<div class=row>") == 2
     assert "<figcaption>1.00</figcaption>" in shown and "a &amp; b" in shown and "no pieces" in shown
     assert sorted(path.name for path in (world / "out").glob("*.png")) == ["line-1.png", "line-3.png"]
+    assert run(world, "--lines", 0) == 0  # pictures are those of the page
+    assert [path.name for path in (world / "out").glob("*.png")] == ["line-0.png"]
 
 
 @pytest.mark.parametrize(

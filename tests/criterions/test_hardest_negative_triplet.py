@@ -5,6 +5,7 @@ import torch
 
 from visual_grounding import InputError
 from visual_grounding.criterions.hardest_negative_triplet import HardestNegativeTripletCriterion
+from visual_grounding.criterions.token_image_hinge import TokenImageHingeCriterion
 from visual_grounding.modules.matching_losses import hardest_negative_triplet_loss
 
 
@@ -67,6 +68,14 @@ def test_criterion_refuses_a_vector_for_each_token():
     )
     with pytest.raises(InputError, match=message):
         HardestNegativeTripletCriterion(None, 0.2, "image")(model, sample([0, 1], [False, False]))
+
+
+@pytest.mark.parametrize("margin", [-0.1, float("nan"), float("inf")])
+def test_a_margin_that_is_no_number_from_0_on_is_refused(margin):
+    with pytest.raises(InputError, match="--triplet-margin should be a number of at least 0, but is"):
+        HardestNegativeTripletCriterion(None, margin, "image")
+    with pytest.raises(InputError, match="--token-image-margin should be a number of at least 0, but is"):
+        TokenImageHingeCriterion(None, margin, "one")
 
 
 def test_criterion_logs_means_over_pairs():

@@ -1,5 +1,7 @@
 """Batches of labelled examples: separators, cuts, targets; and what is refused of a folder."""
 
+import os
+
 import numpy as np
 import pytest
 from fairseq.data import Dictionary
@@ -128,6 +130,10 @@ def swap(line, text):
         ("tags", "valid.words", lambda text: swap("x", text), "words should hold numbers, but"),
         ("tags", "valid.words", lambda text: swap("-2", text), r"words:1 should hold numbers of pieces"),
         ("tags", "valid.answers", lambda text: swap("O", text), "answers should have a tag for each word"),
+        ("words", "valid.words", lambda text: swap("9" * 12, text), "words should hold numbers, but"),
+        ("values", "valid.answers", lambda text: swap("nan", text), "answers:1 should hold a number, but has nan"),
+        ("values", "valid.answers", lambda text: swap("1e999", text), "answers:1 should hold a number, but has 1e999"),
+        ("pairs", "meta.json", lambda text: text.replace('"red"', '["red"]'), "should have names as labels"),
     ],
 )  # fmt: skip
 def test_a_folder_that_was_changed_is_refused(world, name, file, change, message):
@@ -135,6 +141,14 @@ def test_a_folder_that_was_changed_is_refused(world, name, file, change, message
     path.write_text(change(path.read_text()))
     with pytest.raises(InputError, match=message):
         read(world, name)
+
+
+@pytest.mark.parametrize("file", ["valid.first.pieces", "valid.answers", "valid.words"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(world, file):
+    (world / "words" / file).unlink()
+    os.mkfifo(world / "words" / file)
+    with pytest.raises(InputError, match="is a pipe or a device, not a file"):
+        read(world, "words")
 
 
 def test_answers_that_training_does_not_know_have_no_number(world):

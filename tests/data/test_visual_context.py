@@ -21,6 +21,7 @@ from visual_grounding.features.backbones import Preprocessing
 from visual_grounding.features.pixels import PixelSource
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.images.sources import open_images
+from visual_grounding.retrieval.finder import Found
 
 
 @dataclass
@@ -260,6 +261,42 @@ def test_images_that_are_found_obey_the_flags(store, tmp_path):
         rows(images_per_sentence=-1)
     with pytest.raises(InputError, match=r"--images-per-sentence is 3, but the finder finds 2"):
         rows(images_per_sentence=3)
+
+
+@pytest.mark.parametrize(("asked", "lines"), [(200, 11), (11, 11), (4, 4), (5, 4), (1, 1)])
+def test_a_sample_of_lines_tells_what_is_found(asked, lines, store, tmp_path, caplog, monkeypatch):
+    """All over the text, and none that it mustn't get."""
+    caplog.set_level("INFO")
+    monkeypatch.setattr(visual_context, "_ASKED", asked)
+    seen = []
+
+    class Seen(LetterFinder):
+        def search(self, lines: list[str], empty: np.ndarray, excluded: np.ndarray | None) -> Found:
+            seen.append((lines, excluded.tolist()))
+            return super().search(lines, empty, excluded)
+
+    excluded = np.arange(11)
+    context(tmp_path, image_ids=None).add_found(text_dataset(), "train", Seen(store), line_of, excluded)
+    ((asked_of, left_out),) = seen
+    text = text_dataset()
+    assert asked_of == [line_of(text[row]) for row in left_out] and len(asked_of) == lines
+    assert left_out[0] == 0 and len(set(np.diff(left_out))) <= 1
+    said = f"; 0 of {lines} lines (0.0 %) of a sample have none; features {store.folder}"
+    assert "images of train: 2 a sentence, found while batches are made, congruent, find|method:" in caplog.text
+    assert said in caplog.text
+
+
+def test_the_log_says_which_images_a_split_has_however_they_are_given(store, tmp_path, caplog):
+    caplog.set_level("INFO")
+    images = context(tmp_path, image_ids=None)
+    images.add_rows(text_dataset(), np.array([[-1], *[[1]] * 10]), "train")
+    images.cfg.image_order = "blank"
+    images.add_found(text_dataset(), "valid", LetterFinder(store), line_of)
+    where = f"features {store.folder}, {store.signature}"
+    assert [record.getMessage() for record in caplog.records if record.levelname == "INFO"] == [
+        f"images of train: 1 a sentence, its own; 1 of 11 sentences (9.1 %) have none; {where}",
+        f"images of valid: 1 a sentence, blank; all have none; {where}",
+    ]
 
 
 def test_finder_on_a_gpu_is_refused_in_workers_which_are_forked(store, tmp_path):

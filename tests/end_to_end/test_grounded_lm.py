@@ -136,6 +136,9 @@ def test_masks_of_tables_are_asked_of_models_without_images(world, tmp_path, cap
     words = ["--split", "valid", "--checkpoint", seeing, "--image-ids", tmp_path / "ids1"]
     status, said = evaluate(capsys, *words, "--masks", tmp_path / "ids2/valid", "--out", tmp_path / "v")
     assert status == 2 and "were found with another mask than that of" in said
+    words = ["--split", "valid", "--checkpoint", blind, "--image-ids", tmp_path / "ids1", "--out", tmp_path / "v"]
+    status, said = evaluate(capsys, *words)
+    assert status == 2 and "images are given, but" in said and "learned from text alone" in said
     words = ["--split", "valid", "--checkpoint", seeing, "--masks", world / "ids/valid", "--out", tmp_path / "v"]
     status, said = evaluate(capsys, *words)
     assert status == 2 and "should have been made with a mask, but wasn't" in said

@@ -119,6 +119,22 @@ def test_seeds_and_twins_come_into_one_table(world, tmp_path, capsys):
     assert "is given twice" in capsys.readouterr().err
 
 
+def test_flags_say_how_often_and_by_which_seed_is_resampled(world, tmp_path, capsys):
+    train(world, "pairs", tmp_path / "m", "visual_aware_bert", "--max-epoch", 1, "--no-epoch-checkpoints")
+    words = ["--checkpoint", tmp_path / "m/checkpoint_last.pt", "--split", "valid", "--device", "cpu"]
+    intervals = []
+    for samples, seed in ((50, 1), (50, 1), (50, 2), (20, 1)):
+        said = evaluate(capsys, *words, "--bootstrap-samples", samples, "--seed", seed, "--out", tmp_path / "scores")
+        found = scores(tmp_path / "scores")
+        assert found["resampling"] == {"samples": samples, "seed": seed}
+        assert f"{samples} resamplings, seed {seed}" in said
+        drawn = [path for path in (tmp_path / "scores").glob("*.npz")]
+        sizes = {array.shape for path in drawn for array in np.load(path).values()}
+        assert sizes == {(1, samples)}
+        intervals.append([np.load(path)["hypothesis.accuracy"].tolist() for path in drawn])
+    assert intervals[0] == intervals[1] != intervals[2]
+
+
 @pytest.mark.slow
 def test_commands_train_validate_and_log_scores(world, tmp_path):
     """In fresh processes."""
@@ -164,4 +180,6 @@ def test_what_cannot_be_compared_is_refused(world, tmp_path, capsys):
     assert "is compared with one other thing" in refused("--image-order", "congruent", "shuffled", "blank")
     assert "images can't be shuffled" in refused("--image-order", "shuffled")
     assert "should hold examples of test, but has train, valid" in refused("--split", "test")
+    told = refused(*map(str, images(world)))
+    assert "images are given, but" in told and f"{checkpoints[0]} learned from text alone. Leave them out" in told
     assert not (tmp_path / "s").exists()

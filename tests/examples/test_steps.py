@@ -30,6 +30,28 @@ def test_step_is_run_once_and_refuses_other_settings(recipe, tmp_path):
     assert other.returncode == 2 and "was made with other settings: there count was" in other.stderr
 
 
+def test_one_recipe_at_a_time_works_in_a_folder(recipe, tmp_path):
+    script = f"{REPOSITORY}/examples/steps.sh"
+    inner = f"OUT={tmp_path}/out; source {script}; step other"
+    done = recipe(f'step one; step two; bash -c "{inner}" || echo refused $?; sleep 1 &')
+    assert "refused 2" in done.stdout and done.stdout.count("] ") == 2
+    assert f"{tmp_path}/out is in use by a recipe" in done.stderr
+    assert recipe("step again").returncode == 0
+
+
+def test_how_matrices_are_multiplied_goes_to_every_command(recipe):
+    said = "echo $VISUAL_GROUNDING_MATMUL"
+    assert [recipe(said).stdout, recipe(said, MATMUL="bfloat16").stdout] == ["float32\n", "bfloat16\n"]
+    other = recipe(said, MATMUL="half")
+    assert (other.returncode, other.stderr) == (2, "MATMUL should be float32 or bfloat16, but is 'half'.\n")
+
+
+def test_an_unknown_device_is_refused_before_anything_is_done(recipe, tmp_path):
+    done = recipe("echo on", DEVICE="cuda:0")
+    assert (done.returncode, done.stdout) == (2, "") and not (tmp_path / "out").exists()
+    assert done.stderr == "DEVICE should be cpu or cuda, but is 'cuda:0'.\n"
+
+
 def test_unknown_words_of_a_choice_are_refused(recipe):
     assert recipe('check_among ROWS "b a" "a b c"; echo on').stdout == "on\n"
     other = recipe('check_among ROWS "a bb" "a b c"; echo on')

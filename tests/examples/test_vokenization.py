@@ -70,6 +70,14 @@ def test_best_span_agrees_with_its_naive_twin() -> None:
     assert finetune.best_spans(start, end, {}) == []
 
 
+def test_settings_are_the_papers():
+    """VOK §4.2: learning rate and batch of sentences, choices and questions; none is learned without warming up."""
+    assert [each[:2] for each in finetune.SETTINGS.values()] == [(1e-4, 32), (2e-5, 16), (5e-5, 32)]
+    assert list(finetune.SETTINGS) == [finetune.SENTENCES, finetune.CHOICES, finetune.QUESTIONS]
+    assert {each[2] for each in finetune.SETTINGS.values()} == {0.1}
+    assert finetune.KINDS == {"codah": finetune.CHOICES, "xquad": finetune.QUESTIONS}
+
+
 # Fine-tuning
 
 ROWS = {

@@ -317,6 +317,8 @@ def test_command_that_continues_a_broken_partial_says_what_is_wrong(
     path = next((scratch / "out.partial").rglob(name))
     path.write_bytes(data.draw(BREAK[path.suffix](path.read_bytes())))
     try_to_read(lambda: run(stop=False))
+    if (scratch / "out").exists():
+        FeatureStore(scratch / "out")
 
 
 @FUZZ

@@ -385,7 +385,7 @@ def write_asked(folder: Path) -> None:
     bridge = TokenizerBridge(str(make_bert(folder / "bert")))
     examples = [Example(("a b", "c d"), (label,)) for label in ("yes", "no")]
     asked = asked_of(CLASSES, examples, bridge)
-    write_examples(folder / "e", {"train": examples}, asked, bridge, "made", {}, lambda _: None)
+    write_examples(folder / "e", {"train": examples}, asked, bridge, "made", dict, lambda _: None)
     shutil.rmtree(folder / "bert")
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import write_store
+from conftest import write_image_ids, write_store
 from PIL import Image
 from small_retriever import make_retriever, make_sentences, make_store, retrieve_dense
+from small_tokenizers import make_tokenizer
+from small_vokens import write_vokens
 
 from tests.features.maps import extract_map
 from visual_grounding.errors import InputError
@@ -37,6 +39,40 @@ arrays = open_arrays(folder / "f.npy", folder / "store/keys.txt")
 os.truncate(folder / "store/features.npy", 200)
 os.truncate(folder / "f.npy", 300)
 for read in (lambda: store.gather(np.array([4000])), lambda: arrays.block(4000, 5000)):
+    try:
+        read()
+    except InputError as error:
+        print(error)
+"""
+
+
+# The same of what is read while training: tables of image ids, their masks, vokens.
+LEARNS_ON = """
+import os, sys
+import numpy as np
+from pathlib import Path
+from visual_grounding.data.image_tables import load_image_ids
+from visual_grounding.data.visual_batches import TabledImages
+from visual_grounding.data.voken_text import VokenText
+from visual_grounding.errors import InputError
+from visual_grounding.retrieval.image_ids import TableMask
+from visual_grounding.storage.artefact import open_array
+from visual_grounding.vokenization.vokens import Vokens
+
+folder = Path(sys.argv[1])
+ids, _ = load_image_ids([str(folder / "ids")], 1, [1])
+table = TabledImages(ids)
+mask = TableMask(*(open_array(folder / f"{n}.npy", s, d) for n, s, d in (
+    ("pieces", (5000,), "int32"), ("mask", (5000, 2), "uint8"))), "", 0.1)
+text = VokenText.__new__(VokenText)
+text.place, text.vokens = "text", Vokens(folder / "vokens")
+text.offsets = text.vokens.offsets
+table.rows(np.array([4000]), [], 1), mask.hidden(4000), text.vokens_at(9000, 9001)
+for name in ("ids/ids", "pieces", "mask", "vokens/vokens", "vokens/offsets"):
+    os.truncate(folder / f"{name}.npy", 200)
+reads = [lambda: table.rows(np.array([4000]), [], 1), lambda: mask.hidden(4000)]
+reads += [lambda: text.vokens_at(9000, 9001), lambda: text.numbers(9000, 9001)]
+for read in reads:
     try:
         read()
     except InputError as error:
@@ -97,6 +133,19 @@ def test_array_cut_short_under_its_reader_is_told_and_does_not_kill(tmp_path: Pa
     assert f"f.npy {said} 120000 bytes, but the file now only 300." in second
     with pytest.raises(InputError, match=r"features\.npy should be a plain \.npy array, but can't be read"):
         FeatureStore(tmp_path / "store")  # and what the rerun says
+
+
+def test_tables_masks_and_vokens_cut_short_while_training_are_told(tmp_path: Path) -> None:
+    write_image_ids(tmp_path / "ids", np.zeros((5000, 2), int), "0" * 64)
+    np.save(tmp_path / "pieces.npy", np.full(5000, 9, np.int32))
+    np.save(tmp_path / "mask.npy", np.zeros((5000, 2), np.uint8))
+    write_vokens(tmp_path / "vokens", ["a dog runs"] * 5000, make_tokenizer(tmp_path / "tokenizer", "wordpiece"))
+    done = subprocess.run([sys.executable, "-c", LEARNS_ON, tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    said = done.stdout.splitlines()
+    for line, name in zip(said, ("ids/ids", "pieces", "vokens/vokens", "vokens/offsets")):
+        assert f"{name}.npy was changed while it was being read: its array has" in line
+    assert len(said) == 4
 
 
 def test_index_that_vanishes_during_retrieval_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

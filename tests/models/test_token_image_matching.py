@@ -20,6 +20,10 @@ from small_matcher import make_bert
 from visual_grounding.criterions.token_image_hinge import TokenImageHingeCriterion
 from visual_grounding.errors import InputError
 from visual_grounding.models.token_image_matching import TokenImageMatchingConfig, TokenImageMatchingModel
+from visual_grounding.models.visual_semantic_embedding import (
+    VisualSemanticEmbeddingConfig,
+    VisualSemanticEmbeddingModel,
+)
 from visual_grounding.retrieval.recall import recall_summary, token_recall_summary
 from visual_grounding.storage.checkpoints import load_checkpoint
 from visual_grounding.tasks.image_text_matching import ImageTextMatchingConfig, ImageTextMatchingTask
@@ -49,6 +53,20 @@ def build(config: ImageTextMatchingConfig, **flags: Any) -> tuple[ImageTextMatch
     sizes = {"joint_size": 5, "matcher_layers": 2, "matcher_hidden_size": 8, "text_encoder": config.text_encoder}
     torch.manual_seed(0)
     return task, TokenImageMatchingModel.build_model(TokenImageMatchingConfig(**{**sizes, **flags}), task)
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "given"),
+    [
+        (TokenImageMatchingModel, TokenImageMatchingConfig, "matcher_dropout"),
+        (VisualSemanticEmbeddingModel, VisualSemanticEmbeddingConfig, "text_dropout"),
+        (VisualSemanticEmbeddingModel, VisualSemanticEmbeddingConfig, "image_dropout"),
+    ],
+)
+def test_a_dropout_that_is_no_share_is_refused(config: ImageTextMatchingConfig, model: Any, flags: Any, given: str):
+    task = ImageTextMatchingTask.setup_task(config)
+    with pytest.raises(InputError, match=f"--{given.replace('_', '-')} should be at least 0 and less than 1, but is 7"):
+        model.build_model(flags(text_encoder=config.text_encoder, **{given: 7.0}), task)
 
 
 def validate(task: ImageTextMatchingTask, model: Any, batches: list[list[int]]) -> dict[str, float]:

@@ -166,19 +166,32 @@ def test_dropout_is_the_flags(arch, world):
         assert model.encoder.fusion.attention.dropout == 0.37
 
 
+def test_the_flags_of_images_reach_their_projection(world):
+    model, _ = aware(world, make_task(world))
+    plain = model.encoder.image_projection
+    assert (plain.hidden, plain.standardise, plain.dropout.p) == (None, None, 0.0)
+    model, _ = aware(world, make_task(world), visual_ffn_dim=5, visual_dropout=0.37, visual_standardise=True)
+    found = model.encoder.image_projection
+    assert (found.hidden.in_features, found.hidden.out_features) == (6, 5) and found.dropout.p == 0.37
+    assert found.standardise is not None and found.standardise.norm.num_features == 6
+
+
 def test_flags_that_make_no_sense_are_refused(world):
     task = make_task(world)
     with pytest.raises(InputError, match="--visual-attention-heads should divide the encoder's size, 16, but is 3"):
         aware(world, task, visual_attention_heads=3)
     with pytest.raises(InputError, match="--bert-dropout should be at least 0 and less than 1, but is 1"):
         aware(world, task, bert_dropout=1.0)
+    with pytest.raises(InputError, match="--visual-dropout should be at least 0 and less than 1, but is nan"):
+        aware(world, task, visual_dropout=float("nan"))
     with pytest.raises(
         InputError, match="tells classes, numbers or tags of text: train it with --task grounded_sentence"
     ):
         aware(world, Namespace(source_dictionary=task.source_dictionary))
-    model, _ = aware(world, make_task(world, images=False))
-    with pytest.raises(InputError, match="the model was trained on text alone, but it is given images"):
-        model(**whole(task)["net_input"])
+    for build in BUILDERS.values():
+        model, _ = build(world, make_task(world, images=False))
+        with pytest.raises(InputError, match="the model was trained on text alone, but it is given images"):
+            model(**whole(task)["net_input"])
 
 
 def test_everything_is_trained_downstream(world):

@@ -171,6 +171,12 @@ def test_dropout_is_that_of_the_flag(task):
     assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.3, 0.3)
 
 
+@pytest.mark.parametrize("dropout", [7.0, 1.0, -0.1, float("nan")])
+def test_a_dropout_that_is_no_share_is_refused(task, dropout):
+    with pytest.raises(InputError, match="--bert-dropout should be at least 0 and less than 1, but is"):
+        build(task, bert_dropout=dropout)
+
+
 def test_weights_of_another_vocabulary_are_refused(task, world):
     state = {**build(task).state_dict(), "word_head.bias": torch.zeros(len(WORDS))}
     with pytest.raises(InputError, match=r"word_head.bias.*other model flags, .* or with data of other words"):

@@ -12,6 +12,7 @@ from visual_grounding.probes.trained import (
     Trained,
     batches,
     check_orders,
+    check_seen,
     check_sizes,
     load_split,
     load_trained,
@@ -66,6 +67,15 @@ def test_images_come_in_the_order_that_is_asked_for(animals: Path) -> None:
     assert refused.value.choices == ("image_order", "checkpoint")
 
 
+def test_images_that_no_model_looks_at_are_refused(animals: Path) -> None:
+    blind, seeing = (load(animals / f"{name}.pt") for name in ("text", "seeing"))
+    check_seen([blind], {"data": "elsewhere"})
+    check_seen([blind, seeing], {"image_features": "store", "image_ids": "ids"})
+    with pytest.raises(InputError, match=r"images are given, but .*text.pt learned from text alone") as refused:
+        check_seen([blind], {"data": "elsewhere", "image_ids": "ids", "images_per_sentence": 2})
+    assert refused.value.choices == ("image_ids", "images_per_sentence")
+
+
 def test_batches_have_the_sentences_that_are_asked_for_the_longest_first(animals: Path) -> None:
     trained = load(animals / "text.pt")
     dataset = load_split(trained, "test")
@@ -90,6 +100,10 @@ def test_what_is_no_checkpoint_is_refused(animals: Path, tmp_path: Path) -> None
         load(tmp_path / "torn.pt")
     with pytest.raises(InputError, match=r"changed\.pt should be a checkpoint of fairseq-train, but doesn't say how"):
         load(changed(animals / "text.pt", tmp_path, cfg=None))
+    cfg = torch.load(animals / "text.pt", weights_only=True)["cfg"]
+    without = {name: value for name, value in cfg.items() if name != "task"}
+    with pytest.raises(InputError, match=r"changed\.pt should be a checkpoint of .*, but (doesn't say|lacks)"):
+        load(changed(animals / "text.pt", tmp_path, cfg=without))
     torch.save({"args": None, "model": {"w": torch.ones(2)}}, tmp_path / "bare.pt")
     with pytest.raises(InputError, match=r"bare\.pt should be a checkpoint .* lacks what fairseq expects .*best_loss"):
         load(tmp_path / "bare.pt")

@@ -32,6 +32,11 @@ def test_keys_agree_with_an_example_worked_by_hand(vectors):
     found = key_of(["dog", "domestic dog"], "the animal, a dog, zebra", vectors, ENGLISH)
     assert found.tolist() == [0.625, 0.875]
     assert key_of(["zebra"], "an animal", vectors, ENGLISH).tolist() == [0, 3]
+    # `up` has a vector, and is a stop word; in a lemma it counts.
+    assert "up" in ENGLISH
+    assert key_of(["zebra"], "up an animal", vectors, ENGLISH).tolist() == [0, 3]
+    assert key_of(["zebra"], "up an animal", vectors, frozenset()).tolist() == [-0.5, 1.5]
+    assert key_of(["up"], "", vectors, ENGLISH).tolist() == [-1, 0]
     assert key_of(["zebra"], "", vectors, ENGLISH) is None
     assert key_of(["dog", "up"], "", vectors, ENGLISH) is None  # they cancel
 

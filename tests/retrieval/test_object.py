@@ -161,6 +161,25 @@ def test_the_command_says_what_nouns_are(world, tmp_path, capsys, monkeypatch):
     assert open_finder(list(map(str, words))).seed == 3
 
 
+def test_flags_say_how_many_clusters_and_by_which_seed(world, monkeypatch):
+    asked = []
+    monkeypatch.setattr(objects, "centroids", lambda vectors, k, seed: asked.append((k, seed)) or vectors[:k])
+    flags = ["--nouns", world / "nouns.tsv", "--image-features", world / "store", "--word-vectors", world / "vectors"]
+    words = ["object", *flags, "--images-per-noun", 4, "--tagger", "none", "-n", 4, "--clusters", 2, "--seed"]
+    finders = {seed: open_finder(list(map(str, [*words, seed]))) for seed in (3, 4)}
+    for finder in finders.values():
+        finder.find(["dog cat ball"])
+    assert asked == [(2, 3), (2, 4)]
+    rows = {seed: [each.tolist() for each in finder.objects.rows] for seed, finder in finders.items()}
+    assert rows[3] != rows[4] and [sorted(each) for each in rows[3]] == [sorted(each) for each in rows[4]]
+
+
+def test_the_seed_of_a_mixture_is_its_random_state(monkeypatch):
+    vectors = np.random.default_rng(0).normal(size=(40, 3))
+    found = [centroids(vectors, 6, seed) for seed in (1, 1, 2)]
+    assert np.array_equal(found[0], found[1]) and not np.allclose(found[0], found[2])
+
+
 @pytest.mark.parametrize(("images", "clusters"), [(1, 1), (4, 4), (8, 8), (24, 8)])
 def test_a_text_has_eight_nouns_or_as_many_as_images(world, images, clusters):
     flags = ["--nouns", world / "nouns.tsv", "--image-features", world / "store", "--word-vectors", world / "vectors"]

@@ -54,6 +54,16 @@ def test_scenes_agree_with_an_example_worked_by_hand(tmp_path):
     assert "scene" in table.signature and "stop_words" in table.signature
 
 
+def test_stop_words_count_neither_in_a_text_nor_in_captions(tmp_path):
+    """Though they have vectors."""
+    vectors = {**VECTORS, "the": [0.0, 50.0], "of": [0.0, 50.0]}
+    captions = "image0.jpg\tthe dog of the\nimage1.jpg\tdog cat\nimage2.jpg\tcat of the\n"
+    found = make_finder(tmp_path, captions, vectors, 3).find(["the dog", "of a cat"])
+    # dog (1, 0): image 0 has 1, the mean of dog and cat, (.5, 1), 1/√5, cat 0; of the text about a cat: 1, 2/√5, 0.
+    assert found.ids.tolist() == [[0, 1, 2], [2, 1, 0]]
+    assert np.allclose(found.scores, [[1, 5**-0.5, 0], [1, 2 * 5**-0.5, 0]], atol=1e-6)
+
+
 def test_an_image_that_is_excluded_leaves_its_place_to_the_next(tmp_path):
     counts = write_image_ids(make_finder(tmp_path, count=3), ["dog", "dog"], tmp_path / "ids", ["image0.jpg", ""])
     assert ImageIds(tmp_path / "ids").ids.tolist() == [[2, 1, -1], [0, 2, 1]]

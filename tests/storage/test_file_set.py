@@ -67,6 +67,13 @@ def test_where_the_last_file_is_all_are_of_one_run_whenever_it_is_killed(tmp_pat
     assert contents(tmp_path) == dict.fromkeys(("last", "one", "two"), "new")
 
 
+def test_what_an_earlier_run_left_goes_where_it_is_named(tmp_path):
+    old = {name: text("old") for name in ("last", "line-1.png", "line-2.png", "line-3.txt")}
+    write_file_set(tmp_path, old, last="last")
+    write_file_set(tmp_path, {"last": text("new"), "line-2.png": text("new")}, "last", ["line-*.png", "nothing"])
+    assert contents(tmp_path) == {"last": "new", "line-2.png": "new", "line-3.txt": "old"}
+
+
 def test_a_second_writer_is_refused(tmp_path):
     handle = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)

@@ -89,6 +89,27 @@ def test_growing_artefact_of_two_ranks_is_the_same(tmp_path):
     assert content_of(tmp_path / "two") == content_of(tmp_path / "one")
 
 
+@pytest.mark.parametrize("counts", [(2, 3), (3, 2)])
+def test_ranks_that_read_more_or_less_are_refused_and_none_waits_for_ever(tmp_path, counts):
+    """Whoever read less would wait for the finished output, and the other for shards that nobody makes."""
+    ranks = [open_out(tmp_path / "out", Rank(number, 2, "job")) for number in (0, 1)]
+
+    def read(rank: GrowingArtefact, count: int) -> None:
+        for number in range(count):
+            if rank.lacks(number):
+                add(rank, number)
+        rank.end(count)
+        rank.notes(lines=int)
+        rank.publish({})
+
+    with ThreadPoolExecutor() as pool:
+        jobs = [pool.submit(read, *each) for each in zip(ranks, counts)]
+        said = [str(job.exception(timeout=60)) for job in jobs]
+    refused = [each for each in said if "all ranks should read the same text, but" in each]
+    assert len(refused) == 2 or (len(refused) == 1 and any("begun with a longer text" in each for each in said)), said
+    assert not (tmp_path / "out").exists()
+
+
 def test_growing_artefact_does_only_what_is_missing(tmp_path):
     artefact = open_out(tmp_path / "out")
     add(artefact, 1)

@@ -303,6 +303,24 @@ def test_artefact_names_what_is_broken_in_a_partial(tmp_path: Path) -> None:
         make(tmp_path / "out")
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_damaged_header_is_found_before_anything_is_published(tmp_path: Path, late: bool) -> None:
+    """Of the same size, so that lengths tell nothing; in an earlier run's files, or while this one goes on."""
+    artefact = make(tmp_path / "out")
+    shards = list(artefact.missing())
+    fill(artefact, shards[0])
+    path = tmp_path / "out.partial/files/a.npy"
+    if late:
+        for shard in shards[1:]:
+            fill(artefact, shard)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"<f", b">f", 1))
+    assert path.read_bytes() != whole and path.stat().st_size == len(whole)
+    with pytest.raises(InputError, match=r"files doesn't hold what was written there before\. Delete .*out\.partial"):
+        artefact.publish({}) if late else make(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_artefact_refuses_a_finished_output_whose_array_was_cut_short(tmp_path: Path) -> None:
     artefact = make(tmp_path / "out")
     for shard in artefact.missing():

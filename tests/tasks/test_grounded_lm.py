@@ -111,6 +111,52 @@ def test_each_epoch_mixes_in_the_captions_that_come_next(world, tmp_path, caplog
     assert "visual" not in whole(task, "test")["net_input"] and len(task.dataset("test")) == 6
 
 
+def test_the_seed_of_training_draws_what_is_hidden_and_mixed(world):
+    """And nothing in validation."""
+    mixed = {"data": str(world / "text"), "caption_data": str(world / "bin")}
+    tasks = {seed: make_task(world, seed=seed, grounding_objective="both", mask_prob=0.4) for seed in (1, 2)}
+    for key in ("hidden_words", "hidden_regions", "region_side"):
+        one, other = (whole(task, "train")[key] for task in tasks.values())
+        assert one.any() and not torch.equal(one, other), key
+        assert torch.equal(*(whole(task, "valid")[key] for task in tasks.values())), key
+    drawn = []
+    for seed in (1, 2):
+        task = make_task(world, seed=seed, **mixed)
+        task.load_dataset("train")
+        drawn.append(task.dataset("train").dataset.dataset.drawn.tolist())
+    assert drawn == [draw_captions(40, 20, seed).tolist() for seed in (1, 2)]
+
+
+def test_as_many_regions_are_hidden_as_the_flag_says(world):
+    def hidden(share):
+        batch = whole(make_task(world, grounding_objective="jmrm", region_mask_prob=share), "train")
+        present = ~batch["net_input"]["visual"]["padding_mask"]
+        assert not (batch["hidden_regions"] & ~present).any()
+        return batch["hidden_regions"].flatten(1).sum(dim=1), present.flatten(1).sum(dim=1)  # (B,) each
+
+    of_all, there = hidden(1.0)
+    assert torch.equal(of_all, there) and there.max() == 4
+    of_none, there = hidden(1e-9)
+    assert torch.equal(of_none, there.clamp(max=1))  # one at least
+    of_half, there = hidden(0.5)
+    assert of_none.sum() < of_half.sum() < of_all.sum() and 0.35 < of_half.sum() / there.sum() < 0.65
+
+
+def test_lines_are_in_random_order_in_training_alone(world):
+    task = make_task(world)
+    orders = {}
+    for split in ("train", "valid"):
+        task.load_dataset(split)
+        dataset = task.dataset(split)
+        for seed in (1, 2):
+            np.random.seed(seed)
+            orders[split, seed] = dataset.ordered_indices().tolist()
+        lengths = dataset.sizes[orders[split, 1]]
+        assert (np.diff(lengths) >= 0).all() and sorted(orders[split, 1]) == list(range(len(dataset)))
+    assert orders["train", 1] != orders["train", 2] and orders["valid", 1] == orders["valid", 2]
+    assert orders["valid", 1] == np.argsort(task.dataset("valid").sizes, kind="stable").tolist()
+
+
 @pytest.fixture(scope="module")
 def associative(world, tmp_path_factory):
     """Raw text of `bin/`, captions, word vectors; tables of images found for what a mask leaves."""
@@ -274,6 +320,37 @@ def test_images_are_found_for_each_line_as_it_is_masked_now(world, associative):
     assert torch.equal(whole(task, "valid", 1)["hidden_words"], whole(task, "valid", 2)["hidden_words"])
 
 
+def test_the_best_of_what_a_finder_finds_are_taken(world, associative):
+    both, best = (whole(finding(world, associative, images_per_sentence=count), "train") for count in (0, 1))
+    features = [batch["net_input"]["visual"]["features"] for batch in (both, best)]
+    assert [each.shape[1] for each in features] == [2, 1] and torch.equal(features[0][:, :1], features[1])
+    with pytest.raises(InputError, match="--images-per-sentence is 3, but the finder finds 2"):
+        whole(finding(world, associative, images_per_sentence=3), "train")
+
+
+def test_what_a_finder_makes_of_the_lines_is_said_beforehand(world, associative, caplog):
+    caplog.set_level("INFO")
+    (associative / "nouns.tsv").write_text("".join(f"{NOUNS[n % 2]}\t\timage{n}.jpg\n" for n in range(IMAGES)))
+    words = ["object", "--nouns", associative / "nouns.tsv", *finder_words(world, associative)[2:]]
+    words += ["--images-per-noun", 1, "--tagger", "none", "--clusters", 1]
+    task = finding(world, associative, image_finder=" ".join(map(str, words)))
+    task.load_dataset("train")
+    task.load_dataset("train")
+    said = [record.getMessage() for record in caplog.records]
+    query, dataset = task._query(), task.dataset("train")
+    without = sum(not {*query(dataset[row]).split()} & {*NOUNS[:2]} for row in range(40))
+    assert 10 < without < 40
+    found = [line for line in said if line.startswith("images of train: 2 a sentence, found while batches are made,")]
+    assert len(found) == 2 and "congruent, find|method:object|n:2|nouns:collection|" in found[0]
+    assert f"; {without} of 40 lines" in found[0] and f"of a sample have none; features {world / 'store'}" in found[0]
+    warned = [line.removeprefix("train, by a sample: ") for line in said if line.startswith("train, by a sample: ")]
+    assert warned == [
+        "no part-of-speech tagger is used: nouns are the words that are nouns of the collection, and their plurals in "
+        "-s.",
+        f"{without} of 40 sentences ({without / 0.4:.1f} %) have no noun with a vector and images; they have no image.",
+    ]
+
+
 def test_a_finder_that_reads_keys_is_refused(world, associative):
     task = finding(world, associative, image_finder=f"paired --image-features {world / 'store'}")
     with pytest.raises(InputError, match="should find images for text, but paired reads image keys"):
@@ -326,6 +403,7 @@ def test_a_word_that_is_hidden_in_one_piece_is_not_searched_by(world, associativ
         ({"mask_prob": 0.0}, "--mask-prob should be more than 0"),
         ({"region_mask_prob": 0.0}, "--region-mask-prob should be more than 0 and at most 1, but is 0.0"),
         ({"region_mask_prob": 1.5}, "--region-mask-prob should be more than 0 and at most 1, but is 1.5"),
+        ({"region_mask_prob": 0.4}, "--region-mask-prob is of regions that are learned: give --grounding-objective"),
         ({"max_pieces": 2}, "--max-pieces should be at least 3"),
         ({"image_finder": "scene"}, "--image-finder finds the images, so --image-ids"),
         (
@@ -363,6 +441,9 @@ def test_text_that_is_not_there_or_does_not_fit_is_refused(world, tmp_path):
         make_task(world, caption_data=str(tmp_path / "bin"), data=str(world / "text"))
     (tmp_path / "bin/dict.txt").write_text("a 1\n")
     with pytest.raises(InputError, match="should have a symbol <mask>"):
+        make_task(world, images=False, data=str(tmp_path / "bin"))
+    (tmp_path / "bin/dict.txt").write_text("dog\n")
+    with pytest.raises(InputError, match=r"dict\.txt should be a dictionary of fairseq, a symbol and a count in each"):
         make_task(world, images=False, data=str(tmp_path / "bin"))
 
 

@@ -29,7 +29,7 @@ def test_first_pieces_are_where_the_tokenizer_says(tmp_path):
     words = ["EU", "u\u0308bernaturally", "1996-08-30", "\u200b", "x."]
     example = of_words(words, ("O",) * 5)
     asked = asked_of(TAGS, [example], bridge)
-    write_examples(tmp_path / "e", {"train": [example]}, asked, bridge, "made", {}, lambda _: None)
+    write_examples(tmp_path / "e", {"train": [example]}, asked, bridge, "made", dict, lambda _: None)
     (line,) = read_lines(tmp_path / "e/train.first.pieces")
     (places,) = read_lines(tmp_path / "e/train.words")
     pieces = line.split()
@@ -84,7 +84,7 @@ def test_the_description_comes_back(tmp_path):
     bridge = TokenizerBridge(str(minilm()))
     pairs = [Example(("a dog", "it runs"), (label,)) for label in ("yes", "no")]
     asked = asked_of(CLASSES, pairs, bridge)
-    write_examples(tmp_path, {"train": pairs}, asked, bridge, "made", {"test": {"examples": 3}}, lambda _: None)
+    write_examples(tmp_path, {"train": pairs}, asked, bridge, "made", lambda: {"test": {"examples": 3}}, lambda _: None)
     found, meta = read_asked(tmp_path)
     assert found == asked and meta["splits"]["test"] == {"examples": 3}
     assert meta["splits"]["train"] == {"examples": 2, "sha256": digest_of_examples(pairs)}

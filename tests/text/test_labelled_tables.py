@@ -53,6 +53,21 @@ def test_csv_has_quotes_and_json_lines_names(tmp_path):
     assert rows == [("a", "b", "neutral")] and list(remarks.values()) == [1]
 
 
+def test_text_is_text_and_each_column_is_read_once(tmp_path):
+    rows = [{"sentence1": "a", "sentence2": "b", "gold_label": "x", "annotators": ["x", "y"], "by": {"x": 1}}]
+
+    def refused(change, message, **choices):
+        lines = "".join(json.dumps(row) + "\n" for row in [*rows, {**rows[0], **change}])
+        with pytest.raises(InputError, match=message):
+            read(table(tmp_path, lines, "s.jsonl"), "snli", **choices)
+
+    assert read(table(tmp_path, json.dumps(rows[0]), "s.jsonl"), "snli")[0] == [("a", "b", "x")]
+    refused({"sentence2": ["b", "c"]}, r"s\.jsonl:2 should have text in column sentence2, but has a list")
+    refused({"gold_label": {"x": 1}}, r"s\.jsonl:2 should have text in column gold_label, but has an object")
+    twice = ("sentence1", "sentence1", "gold_label")
+    refused({}, "columns of sentences and answer should differ, but are sentence1, sentence1, gold", columns=twice)
+
+
 def test_rows_without_an_answer_are_left_out_where_that_is_what_it_means(tmp_path):
     path = table(tmp_path, "premise\thypothesis\tlabel\na\tb\t-1\na\tb\t0\n")
     assert [len(read(path, "snli")[0]), len(read(path, "glue")[0])] == [1, 1]

@@ -38,6 +38,7 @@ def test_every_noun_is_an_example(tmp_path):
         (WORDS.replace("pos_seq", "pos"), "should have columns sentence, label_seq, pos_seq, but lacks pos_seq"),
         (WORDS.replace("0, 0, 1, 1, 0", "0, 0, 1"), "for each of its 5 words, but has 3 and 5"),
         (WORDS.replace("[0, 0, 1, 1, 0]", "__import__('os')"), "should have lists"),
+        (WORDS.replace("[0, 0, 1, 1, 0]", "[" + "-" * 3000 + "1, 0]"), "should have lists"),
         (WORDS.replace("NOUN", "PRON"), "none of its 1 sentences has a word of part of speech NOUN"),
         (VERBS.replace(",2,1", ",\u00b2,1"), "counted from 0, in column verb_idx, but has \u00b2"),
         (VERBS.replace(",2,1", ",2,"), "v.csv:2 should say 1 of a metaphor and 0 of other words, but says ''"),
@@ -47,6 +48,14 @@ def test_every_noun_is_an_example(tmp_path):
 def test_what_does_not_fit_is_refused(text, message, tmp_path):
     with pytest.raises(InputError, match=message):
         read(tmp_path, text)
+
+
+@pytest.mark.parametrize(("begins", "kind"), [(b"PAR1", "a parquet file"), (b"PK\x03\x04", "a zip archive")])
+def test_a_file_of_another_kind_is_named(tmp_path, begins, kind):
+    """In Latin-1 every byte is a letter."""
+    (tmp_path / "v.csv").write_bytes(begins + bytes(range(256)))
+    with pytest.raises(InputError, match=rf"v\.csv should be text, but is {kind}"):
+        read_metaphors(tmp_path / "v.csv")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

@@ -94,6 +94,15 @@ def test_windows_of_an_impossible_size_are_refused(folders, window, message):
         Cutter(str(folders["wordpiece"]), window=window)
 
 
+@pytest.mark.parametrize("language", ["german", "", "e", "EN", "de-", "../de"])
+def test_what_is_no_code_of_a_language_is_refused(folders, language):
+    with pytest.raises(InputError, match="the language should be an ISO 639 code, such as de, but is") as refused:
+        Cutter(str(folders["wordpiece"]), language)
+    assert refused.value.choices == ("language",)
+    for known in ("de", "zh-hans", "pt_BR", "yue"):
+        Cutter(str(folders["wordpiece"]), known)
+
+
 def test_equal_parts_are_as_few_and_as_equal_as_can_be():
     assert equal_parts(0, 126, 126) == [(0, 126)]
     assert equal_parts(5, 132, 126) == [(5, 64), (69, 63)]

@@ -205,6 +205,11 @@ def test_other_tokenizers_and_other_models_are_refused(exported, tmp_path):
         InputError, match=r"vtlm.pt should be of --arch voken_bert, voken_roberta, vlp_bert, or a preset"
     ):
         export_language_model(tmp_path / "vtlm.pt", str(tokenizer), tmp_path / "out")
+    for broken in (None, "{", "[]", '{"hidden_size": "x"}'):
+        flags = Namespace(**{**vars(state["cfg"]["model"]), "bert_config": broken})
+        torch.save({**state, "cfg": {**state["cfg"], "model": flags}}, tmp_path / "broken.pt")
+        with pytest.raises(InputError, match=r"broken.pt should be a checkpoint of --arch voken_bert, but can't"):
+            export_language_model(tmp_path / "broken.pt", str(tokenizer), tmp_path / "out")
     state["model"].pop("body.encoder.layer.1.output.dense.bias")
     torch.save(state, tmp_path / "part.pt")
     with pytest.raises(

@@ -5,6 +5,8 @@ import io
 import json
 import os
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -195,6 +197,33 @@ def test_ranks_that_read_different_texts_are_refused(tmp_path, cutter, text, mon
     ):
         vokenize(Remainders(), cutter, [text], tmp_path / "out", shard_lines=2)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_text_is_cut_while_the_shard_before_is_labelled_and_no_further(tmp_path, cutter, monkeypatch, workers):
+    path = write(tmp_path / "long", [f"a dog {number}" for number in range(60)])
+    cut, readers = [], []
+    monkeypatch.setattr(stream, "_executor", lambda cutter, workers: ThreadPoolExecutor(max(1, workers)))
+    monkeypatch.setattr(stream, "_cut", lambda lines: cut.append(lines[0]) or cutter.cut(lines))
+
+    class Reader(TextReader):
+        def __init__(self, *args):
+            super().__init__(*args)
+            readers.append(self)
+
+    monkeypatch.setattr(stream, "TextReader", Reader)
+
+    class Slow(Remainders):
+        def label_pieces(self, text, shard):
+            ahead = 2 * workers + 1
+            ends = time.monotonic() + 30
+            while shard + ahead < 30 and len(cut) < shard + 1 + ahead and time.monotonic() < ends:
+                time.sleep(0.01)
+            assert len(cut) >= min(30, shard + 1 + ahead) and readers[0].lines <= 2 * (shard + ahead + 2)
+            return super().label_pieces(text, shard)
+
+    vokenize(Slow(), cutter, [path], tmp_path / "out", shard_lines=2, workers=workers)
+    assert len(cut) == 30
 
 
 @pytest.mark.parametrize(

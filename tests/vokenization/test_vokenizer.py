@@ -76,6 +76,17 @@ def test_vokens_are_those_of_a_naive_loop(world, batch_tokens):
     assert len(set(labels.vokens)) > 3 and len(np.unique(text.sizes)) > 3
 
 
+def test_batches_hold_windows_of_similar_sizes_up_to_their_budget(world):
+    retriever, index, cutter = world
+    lengths = np.random.default_rng(0).integers(1, 9, 300)
+    text = cutter.cut([" ".join("a" * length) for length in lengths])
+    batches = list(TokenVokenizer(retriever, index, all_candidates(index), 120)._batches(text, np.arange(300)))
+    assert sorted(np.concatenate([chosen for chosen, _, _ in batches]).tolist()) == list(range(300))
+    positions = sum(tokens.numel() for _, tokens, _ in batches)
+    assert max(tokens.numel() for _, tokens, _ in batches) <= 120 and len(batches) < 25
+    assert sum(int(padding.sum()) for _, _, padding in batches) < 0.05 * positions  # in the text's order a third
+
+
 def test_vokens_do_not_depend_on_the_batch(world):
     retriever, index, cutter = world
     text = cutter.cut(LINES)

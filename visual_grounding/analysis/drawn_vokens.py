@@ -178,7 +178,8 @@ def write_voken_report(out: Path, title: str, lines: Sequence[VokenLine], note: 
     """
     pictures: dict[str, Callable[[Path], object]] = {f"line-{line.number}.png": partial(_save, line) for line in lines}
     page = _page(title, lines, note)
-    write_file_set(out, {**pictures, PAGE: partial(Path.write_text, data=page, encoding="utf-8")}, last=PAGE)
+    writes: Callable[[Path], object] = partial(Path.write_text, data=page, encoding="utf-8")
+    write_file_set(out, {**pictures, PAGE: writes}, last=PAGE, instead_of=["line-*.png"])
     return list(pictures)
 
 

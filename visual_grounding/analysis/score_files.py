@@ -14,7 +14,7 @@ their seed and the number of sentences alone, so those of other runs on the same
 varies with the sentences can be told from what varies with the seed (`seeds.py`), for any metric, from numbers alone.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,18 +48,25 @@ def described_metric(label: str, *, better: str = "higher", percent: bool = Fals
     return {"label": label, "better": better, "percent": percent}
 
 
-def write_score_files(folder: Path, scores: dict[str, Any], resampled: Mapping[str, np.ndarray]) -> None:
+def write_score_files(
+    folder: Path,
+    scores: dict[str, Any],
+    resampled: Mapping[str, np.ndarray],
+    others: Mapping[str, Callable[[Path], object]] | None = None,
+) -> None:
     """Write both files, or `scores.json` alone where nothing was resampled; together they are of one run.
+
+    Args:
+        others: as `write_file_set`: what else belongs to this run.
 
     Raises:
         InputError: the folder can't be written.
     """
-    files: dict[str, Any] = {SCORES: lambda path: path.write_text(json_text(scores), encoding="utf-8")}
+    files: dict[str, Any] = dict(others or {})
+    files[SCORES] = lambda path: path.write_text(json_text(scores), encoding="utf-8")
     if resampled:
         files[RESAMPLED] = lambda path: _write_arrays(path, resampled)
-    write_file_set(folder, files, SCORES)
-    if not resampled:
-        (folder / RESAMPLED).unlink(missing_ok=True)
+    write_file_set(folder, files, SCORES, [RESAMPLED])
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

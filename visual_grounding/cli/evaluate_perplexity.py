@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
     from ..analysis.translation_scores import spread
     from ..devices import choose_device
     from ..probes.perplexity import ask_alike, ask_as, lines_of, tell_words
-    from ..probes.trained import check_orders, load_split, load_trained
+    from ..probes.trained import check_orders, check_seen, load_split, load_trained
     from ..progress import progress_bar
 
     check_running(args)
@@ -60,6 +60,7 @@ def run(args: argparse.Namespace) -> None:
         runs[name] = trained, load_split(trained, args.split, order), order if trained.sees else "none"
         if args.masks:
             ask_as(trained, runs[name][1], args.masks, args.split)
+    check_seen([trained for trained, _, _ in runs.values()], changes_of(args))
     masks = ask_alike([dataset for _, dataset, _ in runs.values()], args.split)
     told = {}
     with progress_bar(len(masks) * len(runs), 0, "lines") as bar:

@@ -13,6 +13,7 @@ DIR/scores.json has all numbers, for `visual-grounding report runs`, too; DIR/pr
 
 import argparse
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +23,7 @@ from .scoring import aligned, meta_of, small_p
 
 if TYPE_CHECKING:
     from ..analysis.prediction_scores import Predicted
+    from ..probes.trained import Trained
 
 TABLE = "predictions.tsv"
 
@@ -42,11 +44,13 @@ def run(args: argparse.Namespace) -> None:
     from ..analysis.score_files import write_score_files
     from ..analysis.significance import compare_draws, draw_sentences
     from ..devices import choose_device
-    from ..storage.text_files import write_text_files
+    from ..probes.trained import check_seen
+    from ..storage.text_files import write_lines
 
     check_running(args)
     device = choose_device(args.device)
     runs = {name: _predicted(args, *run, device) for name, run in compared(args).items()}
+    check_seen([each.trained for each in runs.values()], changes_of(args))
     first = runs["hypothesis"]
     for each in runs.values():
         if each.test_set["sha256"] != first.test_set["sha256"]:
@@ -68,10 +72,8 @@ def run(args: argparse.Namespace) -> None:
     drawn = {f"{name}.{metric}": scores[metric].drawn[None] for name, scores in resampled.items() for metric in metrics}
     columns = [*first.texts, *(each.said for each in runs.values())]
     heads = [*("first", "second")[: len(first.texts) - 1], "answer", *runs]
-    write_text_files(
-        args.out, {TABLE: ("\t".join(row) for row in zip(*([h, *c] for h, c in zip(heads, columns))))}, TABLE
-    )
-    write_score_files(args.out, report, drawn)
+    rows = ["\t".join(row) for row in zip(*([head, *column] for head, column in zip(heads, columns)))]
+    write_score_files(args.out, report, drawn, {TABLE: partial(write_lines, lines=rows)})
     print("\n".join(_table(report)))
 
 
@@ -79,14 +81,14 @@ class _Run(NamedTuple):
     """One model with images of one order.
 
     Attributes:
-        files: its checkpoint.
+        trained: the model.
         images: their order, or "none".
         test_set: file and digest.
         texts: sentences and answers.
         said: predictions as they are written.
     """
 
-    files: list[str]
+    trained: "Trained"
     images: str
     test_set: dict[str, str]
     texts: list[list[str]]
@@ -112,7 +114,7 @@ def _predicted(args: argparse.Namespace, path: Path, order: str | None, device: 
         predicted = predict(trained, dataset, args.batch_size, bar.update)
     test_set = {"file": str(folder / args.split), "sha256": meta["splits"][args.split]["sha256"]}
     texts = example_texts(folder, args.split, asked.sentences)
-    return _Run([str(path)], order if trained.sees else "none", test_set, texts, predicted, said_of(trained, predicted))
+    return _Run(trained, order if trained.sees else "none", test_set, texts, predicted, said_of(trained, predicted))
 
 
 def _report(
@@ -131,7 +133,7 @@ def _report(
     for name, each in runs.items():
         intervals = {metric: interval_of(resampled[name][metric]) for metric in metrics}
         systems[name] = {
-            "files": each.files,
+            "files": [str(each.trained.path)],
             "images": each.images,
             **{metric: {**spread([found.value])._asdict(), "low": found.low, "high": found.high}
                for metric, found in intervals.items()},
@@ -145,7 +147,7 @@ def _report(
         "resampling": {"samples": args.bootstrap_samples, "seed": args.seed},
         "interval": f"95 %, bootstrap over examples, {args.bootstrap_samples} resamplings, seed {args.seed}",
         "comparison": comparison,
-        "meta": meta_of(args, {each.files[0] for each in runs.values()}, (*PACKAGES, "scipy", "seqeval")),
+        "meta": meta_of(args, {str(each.trained.path) for each in runs.values()}, (*PACKAGES, "scipy", "seqeval")),
     }
 
 

@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> None:
     answers = TAGS if args.kind == "conll" else VALUES if values else CLASSES
     made = signature("prepare", task=args.kind, **_choices(args), tokenizer=bridge.sha256[:8])
     asked = asked_of(answers, splits["train"].examples, bridge) if "train" in splits else None
-    asked, kept = _kept(args.out, splits, made, asked)
+    asked, _ = _kept(args.out, splits, made, asked)
     _check_alike(splits, asked, answers)
     examples = {split: found.examples for split, found in splits.items()}
     _check_answers(examples, asked)
@@ -107,8 +107,15 @@ def run(args: argparse.Namespace) -> None:
         for remark in found.said("sentences" if args.kind in ("vua", "conll") else "rows"):
             print(f"warning: {split}: {remark}", file=sys.stderr)
     total = asked.sentences * sum(map(len, examples.values()))
+    kept: dict[str, Any] = {}
+
+    def keep() -> dict[str, Any]:
+        """Asked when the folder is locked: another run may have added splits meanwhile."""
+        kept.update(_kept(args.out, splits, made, asked)[1])
+        return kept
+
     with progress_bar(total, 0, "sentences") as bar:
-        write_examples(args.out, examples, asked, bridge, made, kept, bar.update)
+        write_examples(args.out, examples, asked, bridge, made, keep, bar.update)
     _say(examples, asked, kept)
     print(made)
 

@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
     others: dict[str, Callable[[Path], object]] = {PLOT: lambda path: draw_shares(path, shares, even, title)}
     if looked is not None and picture is not None:
         others[f"sentence-{args.sentence}.png"] = _drawing(looked, picture)
-    write_results(args.out, report, others)
+    write_results(args.out, report, others, ["sentence-*.png"])
     print("\n".join(_table(report)))
 
 

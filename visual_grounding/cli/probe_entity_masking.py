@@ -148,7 +148,7 @@ def _translate(
     """Every run's translations, the sentences that all models can translate masked, and the target language."""
     from ..devices import choose_device
     from ..probes import entity_masking as probe
-    from ..probes.trained import check_orders, load_split, load_trained
+    from ..probes.trained import check_orders, check_seen, load_split, load_trained
     from ..progress import progress_bar
     from ..text.tokenizer_bridge import TokenizerBridge
 
@@ -161,6 +161,7 @@ def _translate(
         if path is not None
     }
     check_orders(systems["model"], args.image_order)
+    check_seen(list(systems.values()), changes_of(args))
     languages = {trained.settings.target_lang for trained in systems.values()}
     if len(languages) > 1:
         raise InputError(

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     """
     from ..devices import choose_device
     from ..probes import last_word as probe
-    from ..probes.trained import check_orders, load_split, load_trained
+    from ..probes.trained import check_orders, check_seen, load_split, load_trained
     from ..progress import progress_bar
 
     check_running(args)
@@ -68,6 +68,7 @@ def run(args: argparse.Namespace) -> None:
         if path is not None
     }
     check_orders(systems["model"], args.image_order)
+    check_seen(list(systems.values()), changes_of(args))
     kept, counts = _pairs(args, systems)
     orders = {name: args.image_order if trained.sees else ["none"] for name, trained in systems.items()}
     found: dict[Run, dict[str, Guesses]] = {}

@@ -1,7 +1,7 @@
 """What every probe's command line shares: which model, which sentences, which images, and what is written."""
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,9 +102,12 @@ def changes_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def write_results(
-    out: Path, report: dict[str, Any], others: Mapping[str, Callable[[Path], object]] | None = None
+    out: Path,
+    report: dict[str, Any],
+    others: Mapping[str, Callable[[Path], object]] | None = None,
+    instead_of: Sequence[str] = (),
 ) -> None:
-    """Write results.json and what belongs to it: where it is, all files are of one run.
+    """Write results.json and what belongs to it, as `write_file_set`: where it is, all files are of one run.
 
     Raises:
         InputError: the folder can't be written.
@@ -114,7 +117,7 @@ def write_results(
 
     files: dict[str, Callable[[Path], object]] = dict(others or {})
     files[RESULTS] = lambda path: path.write_text(json_text(report), encoding="utf-8")
-    write_file_set(out, files, last=RESULTS)
+    write_file_set(out, files, last=RESULTS, instead_of=instead_of)
 
 
 def shown(interval: "Interval | tuple[float, float, float]", digits: int = 2, sign: bool = False) -> str:

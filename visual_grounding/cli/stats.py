@@ -72,11 +72,13 @@ def run(args: argparse.Namespace) -> None:
         InputError: names that no corpus has, texts that can't be read, or an output that can't be written.
     """
     from ..analysis.corpus_statistics import Pieces, Words, count_corpus, grounded_types, statistics_of
+    from ..text.sentences import check_language
     from ..text.stop_words import ENGLISH, stop_words_named
     from ..text.tokenizer_bridge import TokenizerBridge
 
     texts = _texts(args)
     check_at_least_one(grounded_above=args.grounded_above)
+    check_language(args.language)
     stop_words = ENGLISH if args.stop_words is None else stop_words_named(args.stop_words)
     tokens = Words() if args.tokenizer is None else Pieces(TokenizerBridge(args.tokenizer))
     corpora = {

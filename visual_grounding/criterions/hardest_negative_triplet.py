@@ -1,5 +1,6 @@
 """`--criterion hardest_negative_triplet`: VA eq. 1, every pair against its hardest negative of the batch."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,10 +31,15 @@ class HardestNegativeTripletCriterion(FairseqCriterion):
     """Mean over the pairs of a batch; pairs whose image is absent take no part, not even as negatives.
 
     Negatives come from the batch of one process: `--batch-size` decides how hard they are, `--update-freq` doesn't.
+
+    Raises:
+        InputError: a margin that is negative, infinite or NaN.
     """
 
     def __init__(self, task: Any, triplet_margin: float, triplet_direction: str) -> None:
         super().__init__(task)
+        if not 0 <= triplet_margin < math.inf:
+            raise InputError(f"--triplet-margin should be a number of at least 0, but is {triplet_margin}.")
         self.margin = triplet_margin
         self.direction = str(triplet_direction)
 

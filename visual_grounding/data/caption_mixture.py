@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..modules.masking import generator_of
 from ..retrieval.image_ids import NO_IMAGE
+from ..storage.artefact import check_array_whole
 from .grounded_text import MaskedLines
 
 _MIX = 7  # what random numbers are drawn for: which captions
@@ -115,7 +116,11 @@ class ImagesOfMixture:
         Shapes:
             places: (B,)
             returns: (B, N), −1 = none
+
+        Raises:
+            InputError: the table was cut short since it was opened.
         """
+        check_array_whole(self.ids)
         found = np.full((len(places), self.ids.shape[1]), NO_IMAGE, dtype=self.ids.dtype)
         behind = places - len(self.mixture.lines)
         found[behind >= 0] = self.ids[self.mixture.drawn[behind[behind >= 0]]]

@@ -80,7 +80,7 @@ def read_examples(folder: Path, split: str, asked: Asked, dictionary: Dictionary
     for side in SIDES[: asked.sentences]:
         path = Path(f"{stem}.{side}.{PIECES}")
         rows = []
-        for line, text in enumerate(iterate_lines(path), 1):
+        for line, text in enumerate(iterate_lines(path, pipes=False), 1):
             try:
                 rows.append([numbers[piece] for piece in text.split()])
             except KeyError as error:
@@ -89,13 +89,13 @@ def read_examples(folder: Path, split: str, asked: Asked, dictionary: Dictionary
                     "folder again with: visual-grounding prepare …"
                 ) from error
         pieces.append(ragged(rows))
-    answers = list(iterate_lines(f"{stem}.{ANSWERS}"))
+    answers = list(iterate_lines(f"{stem}.{ANSWERS}", pipes=False))
     positions = None
     if asked.word or asked.answers == TAGS:
         path = Path(f"{stem}.{WORDS}")
         try:
-            positions = ragged([[int(number) for number in line.split()] for line in iterate_lines(path)])
-        except ValueError as error:
+            positions = ragged([[int(number) for number in line.split()] for line in iterate_lines(path, pipes=False)])
+        except (ValueError, OverflowError) as error:
             raise InputError(f"{path} should hold numbers, but: {error}.") from error
     lines = {f"{side}.{PIECES}": len(rows) for side, rows in zip(SIDES, pieces)} | {ANSWERS: len(answers)}
     if positions is not None:
@@ -127,9 +127,13 @@ def _check_positions(path: Path, positions: Ragged, pieces: Ragged, asked: Asked
 def _targets(path: str, answers: list[str], asked: Asked, positions: Optional[Ragged]) -> Any:
     if asked.answers == VALUES:
         try:
-            return np.array([float(answer) for answer in answers], dtype=np.float32)
+            values = np.array([float(answer) for answer in answers], dtype=np.float32)
         except ValueError as error:
             raise InputError(f"{path} should hold numbers, but: {error}.") from error
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if len(wrong):
+            raise InputError(f"{path}:{wrong[0] + 1} should hold a number, but has {answers[wrong[0]]:.80}.")
+        return values
     labels = {label: number for number, label in enumerate(asked.labels)}
     if asked.answers == TAGS:
         unknown = {True: NO_LABEL_INSIDE, False: NO_LABEL}

@@ -6,6 +6,7 @@ from typing import Any
 from fairseq.data import Dictionary, data_utils
 
 from ..errors import InputError, in_short
+from ..storage.outside import reading
 from ..text.tokenizer_bridge import MASK
 
 
@@ -13,7 +14,7 @@ def load_dictionary(folder: str) -> tuple[Dictionary, str]:
     """The dictionary of a folder of binarised text, and its file.
 
     Raises:
-        InputError: it isn't there.
+        InputError: it isn't there, or can't be read.
     """
     path = os.path.join(folder, "dict.txt")
     if not os.path.isfile(path):
@@ -21,7 +22,17 @@ def load_dictionary(folder: str) -> tuple[Dictionary, str]:
             f"{path} should be the dictionary of the text, as fairseq-preprocess --only-source writes it, but it isn't "
             "there."
         )
-    return Dictionary.load(path), path
+    return read_dictionary(path), path
+
+
+def read_dictionary(path: str) -> Dictionary:
+    """A dictionary of fairseq's.
+
+    Raises:
+        InputError: it can't be read as one.
+    """
+    with reading(path, "a dictionary of fairseq, a symbol and a count in each line,"):
+        return Dictionary.load(path)
 
 
 def number_of_mask(dictionary: Dictionary, path: str) -> int:

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..features.pixels import PixelSource
 from ..retrieval.finder import Finder
 from ..retrieval.image_ids import NO_IMAGE
+from ..storage.artefact import check_array_whole
 from .changing_batches import ChangingBatches
 from .image_tags import ImageTags
 
@@ -55,7 +56,11 @@ class TabledImages:
         Shapes:
             places: (B,)
             returns: (B, N)
+
+        Raises:
+            InputError: the table was cut short since it was opened.
         """
+        check_array_whole(self.ids)
         return np.asarray(self.ids[places])
 
 

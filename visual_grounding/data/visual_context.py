@@ -14,6 +14,7 @@ Checkpoints remember how their features were made, and how many images a sentenc
 
 import logging
 import os
+from collections import Counter
 from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any, Callable, Iterable, Optional, Sequence
@@ -44,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 _TAG_SCORE = 0.3
 _LOOKED_AT = 20_000
+_ASKED = 200  # lines that a finder is asked beforehand, to say what it makes of them
 Written = Callable[[int], Iterable[str]]
 
 
@@ -341,16 +343,13 @@ class VisualContext:
         blind = int((~self._present(ids)).all(axis=1).sum())
         if blind and order != "blank":
             self.warn_once(f"{share(blind, len(ids), f'sentences of {text}')} have no image: text alone must do.")
-        logger.info(
-            "images of %s: %d a sentence, %s; %s have none; features %s, %s",
-            text,
-            ids.shape[1],
-            order,
-            share(blind, len(ids), "sentences"),
-            self.store.folder,
-            self.store.signature,
-        )
+        self._say(text, ids.shape[1], order, f"{share(blind, len(ids), 'sentences')} have none")
         return VisualContextDataset(dataset, self.store, choose(ids), tags=self.tags)
+
+    def _say(self, text: str, count: int, how: str, without: str) -> None:
+        """The line of the log that says which images a split has."""
+        where = f"{self.store.folder}, {self.store.signature}"
+        logger.info("images of %s: %d a sentence, %s; %s; features %s", text, count, how, without, where)
 
     def _present(self, ids: np.ndarray) -> np.ndarray:
         """Which ids are of an image that the store has something of; of many images, 20,000 are looked at.
@@ -394,6 +393,8 @@ class VisualContext:
         if self.store is None:
             return CompleteBatches(dataset)
         self._learn_with(rows.shape[1], split)
+        blind = int((~self._present(rows)).all(axis=1).sum())
+        self._say(split, rows.shape[1], "its own", f"{share(blind, len(rows), 'sentences')} have none")
         framed = isinstance(self.store, PixelSource) and split == self.cfg.train_subset
         return VisualContextDataset(dataset, self.store, TabledImages(rows), self.cfg.seed if framed else None)
 
@@ -446,6 +447,7 @@ class VisualContext:
         order, count = getattr(self.cfg, "image_order", "congruent"), getattr(self.cfg, "images_per_sentence", 0)
         if order == "blank":
             blank = TabledImages(np.full((len(dataset), 1), NO_IMAGE))
+            self._say(split, 1, order, "all have none")
             return VisualContextDataset(dataset, self.store, blank, tags=self.tags)
         if count < 0:
             raise InputError(f"--images-per-sentence should be 0 (all) or more, but is {count}.")
@@ -456,8 +458,30 @@ class VisualContext:
         others = None
         if order == "shuffled":
             others = derangement(np.arange(len(dataset)), self.cfg.image_seed), dataset
+        self._say_what_is_found(dataset, split, finder, line_of, excluded, count)
         choice = FoundImages(finder, line_of, excluded, count, others)
         return VisualContextDataset(dataset, self.store, choice, tags=self.tags)
+
+    def _say_what_is_found(
+        self,
+        dataset: Any,
+        split: str,
+        finder: Finder,
+        line_of: Callable[[Any], str],
+        excluded: Optional[np.ndarray],
+        count: int,
+    ) -> None:
+        """Log how images are found, and warn of what a sample of the lines shows: later nobody is told."""
+        places = np.arange(len(dataset))[:: -(-len(dataset) // _ASKED) or 1]
+        lines = [line_of(dataset[int(place)]) for place in places]
+        rows = None if excluded is None else excluded[places]
+        found = finder.find(lines, rows)
+        blind = int((~self._present(found.ids)).all(axis=1).sum())
+        how = f"found while batches are made, {getattr(self.cfg, 'image_order', 'congruent')}, {finder.signature}"
+        self._say(split, count, how, f"{share(blind, len(lines), 'lines')} of a sample have none")
+        counts = finder.conclude(dict(found.counts), lines, found.ids, rows).counts
+        for said in finder.warnings(Counter(counts), len(lines)):
+            self.warn_once(f"{split}, by a sample: {said}")
 
     def _learn_with(self, images_per_sentence: int, split: str) -> None:
         if split == self.cfg.train_subset:

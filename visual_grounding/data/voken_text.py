@@ -6,6 +6,7 @@ from typing import Any, Optional
 import numpy as np
 
 from ..errors import InputError
+from ..storage.artefact import check_array_whole
 from ..text.spread_lines import spread_lines
 from ..vokenization.vokens import TOKENS, Vokens
 
@@ -101,7 +102,11 @@ class VokenText:
 
         Shapes:
             returns: (end − start,)
+
+        Raises:
+            InputError: the vokens were cut short since they were opened.
         """
+        check_array_whole(self.offsets)
         first = int(np.searchsorted(self.offsets, start, side="right")) - 1
         last = int(np.searchsorted(self.offsets, end, side="left"))
         lines = [self.text[line].numpy()[:-1] for line in range(first, last)]
@@ -116,9 +121,11 @@ class VokenText:
 
         Raises:
             ValueError: it is text alone.
+            InputError: as `numbers`.
         """
         if self.vokens is None:
             raise ValueError(f"{self.place} is text without vokens")
+        check_array_whole(self.vokens.vokens)
         return np.asarray(self.vokens.vokens[start:end], dtype=np.int64)
 
     def begins(self, start: int, end: int) -> np.ndarray:

@@ -8,16 +8,14 @@ goes on from a checkpoint: `restored_checkpoint` says which that is, and `task_s
 """
 
 import os
-import zipfile
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from fairseq.tasks.fairseq_task import StatefulContainer
 
 from ..errors import InputError
-from ..storage.checkpoints import architecture, dictionaries
+from ..storage.checkpoints import architecture, dictionaries, load_settings
 from ..text.words import check_same_words, digest_of_symbols
 
 DICTIONARIES = "dictionaries"
@@ -118,7 +116,8 @@ def restored_checkpoint(cfg: Any) -> str | None:
 
 def task_state_of(path: str) -> dict[str, Any]:
     """The task's state in a checkpoint, without reading its weights; empty where it has none."""
-    return _beside_weights(path).get("task_state") or {}
+    state: dict[str, Any] = load_settings(path).get("task_state") or {}
+    return state
 
 
 def check_restored_choices(cfg: Any, args: Any) -> None:
@@ -137,7 +136,7 @@ def check_restored_choices(cfg: Any, args: Any) -> None:
     path = restored_checkpoint(cfg) if hasattr(cfg, "restore_file") else None
     if path is None:
         return
-    state = _beside_weights(path)
+    state = load_settings(path)
     arch, own = (architecture(state), str(getattr(args, "arch", "") or ""))
     models = [ARCH_MODEL_NAME_REGISTRY.get(each, each) for each in (arch, own)]
     if hasattr(args, "visual_pretrained") and arch and own and models[0] != models[1]:
@@ -158,9 +157,3 @@ def check_restored_choices(cfg: Any, args: Any) -> None:
                 f"{flag} should be {before}, as {path} was trained with, but is {now}: its weights would fit, but mean "
                 f"something else. {remedy}, or choose another --save-dir to start afresh."
             )
-
-
-def _beside_weights(path: str) -> dict[str, Any]:
-    mapped = zipfile.is_zipfile(path)  # torch before 1.6 wrote files that can only be read whole
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-    return state

@@ -16,8 +16,10 @@ from fairseq.dataclass import FairseqDataclass
 from ..data.word_memory import restored_checkpoint
 from ..errors import InputError
 from ..modules.pretrained_bert import BERT, CHOICES, Family, PretrainedBert, read_bert
+from ..storage.outside import reading
 from .presets import Preset
 from .pretrained_start import Pretrained, read_pretrained
+from .visual_model import check_dropouts
 
 _ANEW = {
     "bert_size": ("hidden_size", 768),
@@ -103,6 +105,7 @@ def take_bert(
     """
     if getattr(args, "bert_config", None):
         return None
+    check_dropouts(args)
     named, read = getattr(args, "bert", None), None
     before = gone_on_from(task)
     if before is not None:
@@ -141,5 +144,6 @@ def gone_on_from(task: Any) -> Optional[str]:
 
 
 def _choices_of(checkpoint: Pretrained) -> dict[str, Any]:
-    choices: dict[str, Any] = json.loads(checkpoint.args.bert_config)
-    return choices
+    with reading(checkpoint.path, f"a checkpoint of --arch {checkpoint.arch}"):  # whose settings may be anything
+        choices: dict[str, Any] = json.loads(checkpoint.args.bert_config)
+        return {name: choices[name] for name in CHOICES}

@@ -4,6 +4,7 @@ What an architecture brings is the encoder, a module with
 
     states(src_tokens (B, T), visual) -> (B, T', D)     the states of the text
     size, opens, max_positions, dropout                 D; positions before the text's own; the longest text
+    feature_size                                        F of the images; 0 for text alone
 
 and what the task asks says how many outputs the head has (`task.outputs`).
 """
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..modules.prediction_head import PredictionHead, states_at
-from .visual_model import StrictLoading
+from .visual_model import StrictLoading, features_of
 
 
 class PredictionModel(StrictLoading, BaseFairseqModel):
@@ -62,7 +63,11 @@ class PredictionModel(StrictLoading, BaseFairseqModel):
         Shapes:
             src_tokens: (B, T);  word_positions: (B,) or (B, W)
             returns: (B, C), or (B, W, C)
+
+        Raises:
+            InputError: as `features_of`.
         """
+        features_of(visual, self.encoder.feature_size)
         states = self.encoder.states(src_tokens, visual)  # (B, T', D)
         found: Tensor = self.head(states_at(states, word_positions, self.opens))
         return found

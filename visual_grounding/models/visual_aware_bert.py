@@ -58,6 +58,7 @@ class VisualAwareBert(nn.Module):
         self.text = text
         self.image_projection = projection
         self.fusion = fusion
+        self.feature_size = 0 if projection is None else projection.feature_size
         self.size, self.opens, self.max_positions, self.dropout = (
             text.size,
             text.opens,
@@ -75,15 +76,10 @@ class VisualAwareBert(nn.Module):
             InputError: images for a model of text alone, or features of another size.
         """
         states, _ = self.text(src_tokens)  # (B, T', D)
+        found = features_of(visual, self.feature_size)
         if self.fusion is None or self.image_projection is None:
-            if visual is not None:
-                raise InputError(
-                    "the model was trained on text alone, but it is given images: leave --image-features and "
-                    "--image-ids out, or train one with them."
-                )
             return states
         images = absent = None
-        found = features_of(visual, self.image_projection.feature_size)
         if found is not None:
             images, absent = self.image_projection(*found), found[1].flatten(1)  # (B, M, D), (B, M)
         fused: Tensor = self.fusion(states.transpose(0, 1), images, absent).transpose(0, 1)
@@ -168,8 +164,6 @@ def _take_encoder(args: Namespace, task: Any) -> Optional[dict[str, Tensor]]:
         read = read_encoder(args.bert, task.source_dictionary.symbols, "the dictionary of the text")
         choices, weights = read.choices, read.weights
     if args.bert_dropout is not None:
-        if not 0 <= args.bert_dropout < 1:
-            raise InputError(f"--bert-dropout should be at least 0 and less than 1, but is {args.bert_dropout}.")
         choices = read_dropout(choices, args.bert_dropout)
     args.bert_config = json.dumps(choices)
     return weights

@@ -25,6 +25,11 @@ from ..storage.weights import check_weights_fit
 logger = logging.getLogger(__name__)
 
 _LANGUAGE = re.compile(r"(?:^|\.)language_([^.]+)$")  # names of weights end so
+TEXT_ALONE = (
+    "the model was trained on text alone, but it is given images: leave --image-features and --image-ids out, or train "
+    "one with them."
+)
+_DROPOUTS = ("bert_dropout", "grounded_dropout", "image_dropout", "matcher_dropout", "text_dropout", "visual_dropout")
 _SAME_STORE = "Use the feature store that it was trained with, or one made the same way."
 
 
@@ -115,6 +120,18 @@ def check_checkpoint_fits(model: nn.Module, state: Mapping[str, Tensor], *_: Any
     )
 
 
+def check_dropouts(args: Any) -> None:
+    """Refuse a dropout of everything, or of what is no share, among the flags of this package's models.
+
+    Raises:
+        InputError: there is one.
+    """
+    for name in _DROPOUTS:
+        given = getattr(args, name, None)
+        if given is not None and not 0 <= given < 1:
+            raise InputError(f"--{name.replace('_', '-')} should be at least 0 and less than 1, but is {given}.")
+
+
 def take_feature_size(args: Namespace, task: Any, twin: Optional[str]) -> None:
     """Set `args.visual_feature_size` to F of the task's store, if it isn't known yet; it goes into the checkpoint.
 
@@ -124,8 +141,9 @@ def take_feature_size(args: Namespace, task: Any, twin: Optional[str]) -> None:
         twin: the architecture that does without images, for the message; None where the model itself does.
 
     Raises:
-        InputError: no store and no size, or two sizes that differ.
+        InputError: no store and no size, or two sizes that differ; or as `check_dropouts`.
     """
+    check_dropouts(args)
     stored = getattr(task, "image_feature_size", 0)
     named = f"--arch {args.arch}" if getattr(args, "arch", None) else "the model"  # hydra gives it another way
     wanted = getattr(args, "visual_feature_size", None) or stored
@@ -154,10 +172,12 @@ def features_of(visual: Optional[dict[str, Tensor]], feature_size: int) -> Optio
         returns: (B, N, R, F);  (B, N, R), True = absent
 
     Raises:
-        InputError: features of another size than the model was built for.
+        InputError: images for a model that was built for none (F = 0), or features of another size.
     """
     if visual is None:
         return None
+    if not feature_size:
+        raise InputError(TEXT_ALONE)
     features = visual["features"]
     if features.shape[-1] != feature_size:
         raise InputError(

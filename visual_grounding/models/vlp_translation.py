@@ -28,7 +28,7 @@ from .pretrained_start import Pretrained, PretrainedStartConfig, pretrained_of, 
 from .text_and_regions import TextAndRegionsEncoder
 from .text_and_regions_decoder import TextAndRegionsDecoder, TextAndRegionsModel
 from .vision_language_model import BERT_PRESETS, MODELS, VisionLanguageConfig, build_stream
-from .visual_model import features_of, take_feature_size
+from .visual_model import TEXT_ALONE, features_of, take_feature_size
 
 logger = logging.getLogger(__name__)
 
@@ -95,8 +95,6 @@ class VLPTranslationEncoder(TextAndRegionsEncoder):
         Raises:
             InputError: images for a model that was trained on text alone, or features of another size.
         """
-        if visual is not None and not self.stream.feature_size:
-            raise InputError(_TEXT_ALONE)
         features_of(visual, self.stream.feature_size)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.freeze):
             hidden, text_absent, regions_absent, _ = self.stream(src_tokens, visual)
@@ -179,12 +177,6 @@ class VLPTranslationModel(TextAndRegionsModel):
         return model
 
 
-_TEXT_ALONE = (
-    "the model was trained on text alone, but it is given images: leave --image-features and --image-ids out, or train "
-    "one with them."
-)
-
-
 def _check_flags(args: Namespace) -> None:
     given = [name for name, value in vars(args).items() if name.startswith("encoder_") and value is not None]
     given += [name for name in _NO_SUCH if getattr(args, name, False)]
@@ -220,7 +212,7 @@ def _take_feature_size(args: Namespace, task: Any, from_checkpoint: bool) -> Non
     stored = getattr(task, "image_feature_size", 0)
     size = getattr(args, "visual_feature_size", None) or 0
     if from_checkpoint and not size and stored:
-        raise InputError(_TEXT_ALONE)
+        raise InputError(TEXT_ALONE)
     if size or stored:
         take_feature_size(args, task, twin="vlp_translation")
     else:

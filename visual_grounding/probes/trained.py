@@ -107,6 +107,8 @@ def load_trained(
         raise InputError(f"{path} can't be used: {error}.", "data") from error
     except InputError as error:  # says "the checkpoint", and there may be two
         raise InputError(f"{path} can't be used: {error}", *error.choices) from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # settings that no training wrote
+        raise InputError(f"{path} can't be used, as its settings make no model: {in_short(error)}.") from error
     return Trained(path, model.eval().to(device), task, arch, device)
 
 
@@ -125,7 +127,7 @@ def _state_of(path: Path) -> dict[str, Any]:
         load_checkpoint(path)  # says what it is, where it is no checkpoint
         said = f"{type(error).__name__}: {in_short(error)}"
         raise InputError(f"{wanted} lacks what fairseq expects in one ({said}).") from error
-    if not state.get("cfg"):
+    if not state.get("cfg") or "_name" not in (state["cfg"].get("task") or {}):
         raise InputError(f"{wanted} doesn't say how it was trained.")
     return state
 
@@ -149,6 +151,22 @@ def check_orders(trained: Trained, image_orders: Sequence[str]) -> None:
         raise InputError(
             f"images can't be {others[0]}, as {trained.path} was trained without any.", "image_order", "checkpoint"
         )
+
+
+def check_seen(models: Sequence[Trained], changes: Mapping[str, Any]) -> None:
+    """Refuse images that none of these models looks at; with two of them they may be for the one that does.
+
+    Args:
+        models: those that are asked.
+        changes: as for `load_trained`.
+
+    Raises:
+        InputError: it is so.
+    """
+    given = [name for name in changes if name.startswith("image")]
+    if given and not any(trained.sees for trained in models):
+        without = " and ".join(str(trained.path) for trained in models)
+        raise InputError(f"images are given, but {without} learned from text alone. Leave them out.", *given)
 
 
 def check_sizes(trained: Trained, dataset: FairseqDataset, rows: Sequence[int], split: str) -> None:

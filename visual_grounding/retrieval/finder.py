@@ -222,6 +222,13 @@ class Finder(ABC):
         yield from warn_of(counts["empty"], lines, "are empty; they have no image.")
 
     @property
+    def signature(self) -> str:
+        """How it finds, in one line; that of a table also has what was measured, excluded or masked there."""
+        signed = getattr(self, "signed", {})  # a method of somebody else's may have none, until it writes a table
+        keys = self.collection.keys_sha256[:8]
+        return signature("find", method=self.method, n=self.images_per_sentence, **signed, keys=keys)
+
+    @property
     def device(self) -> str:
         """Where it computes: `cpu`, or `cuda` and so on, where a forked process can't."""
         return "cpu"

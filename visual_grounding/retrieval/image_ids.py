@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import InputError
 from ..features.store import FeatureStore
 from ..shares import percent
-from ..storage.artefact import open_array, read_meta
+from ..storage.artefact import check_array_whole, open_array, read_meta
 from ..storage.lines import sha256_of_lines
 from ..text.resemblance import UNLIKE, places, resemblance
 
@@ -64,7 +64,12 @@ class TableMask:
 
         Shapes:
             returns: (T,) bool
+
+        Raises:
+            InputError: the table was cut short since it was opened.
         """
+        check_array_whole(self.pieces)
+        check_array_whole(self.mask)
         hidden = np.zeros(int(self.pieces[line]), dtype=bool)
         found = np.unpackbits(self.mask[line])[: len(hidden)]
         hidden[: len(found)] = found

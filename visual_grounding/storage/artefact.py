@@ -341,3 +341,18 @@ def check_whole(path: Path, mapped: int) -> None:
             f"{path} was changed while it was being read: its array has {mapped} bytes, but the file now only {size}. "
             "Put it back and run the same command again."
         )
+
+
+def check_array_whole(array: np.ndarray) -> None:
+    """As `check_whole`, of a memory-mapped array or a view of one; of an array in memory there is nothing to ask.
+
+    Shapes:
+        array: any
+
+    Raises:
+        InputError: its file is gone or shorter than the array.
+    """
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    if isinstance(array, np.memmap) and array.filename is not None:
+        check_whole(Path(array.filename), array.offset + array.nbytes)

@@ -10,6 +10,7 @@ import importlib
 import re
 import sys
 import typing
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,15 +72,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     Raises:
         InputError: unreadable, truncated, of another kind, or it holds classes that aren't allowed.
     """
-    allow_fairseq_checkpoints()
-    try:
-        with open_file(path) as file:
-            begins = file.read(4)
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise InputError(f"{path} can't be read: {error.strerror or error}.") from error
-    except Exception as error:  # a broken pickle can fail in any way
-        raise InputError(_why_not_loaded(path, error, begins)) from error
+    state = _loaded(path, mapped=False)
     model = state.get("model") if isinstance(state, dict) else None
     if (
         not isinstance(model, Mapping)
@@ -91,6 +84,32 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     check_tensors(model, path)
     _check_choices(path, state)
     return state
+
+
+def load_settings(path: str | Path) -> dict[str, Any]:
+    """What a checkpoint holds beside its weights; these stay in the file, and may be missing.
+
+    Raises:
+        InputError: as `load_checkpoint`.
+    """
+    state = _loaded(path, mapped=zipfile.is_zipfile(path))  # torch before 1.6 wrote files that can only be read whole
+    if not isinstance(state, dict):
+        raise InputError(f"{path} should be a fairseq checkpoint, but is a {type(state).__name__}.")
+    _check_choices(path, state)
+    return state
+
+
+def _loaded(path: str | Path, mapped: bool) -> Any:
+    allow_fairseq_checkpoints()
+    begins = b""
+    try:
+        with open_file(path) as file:
+            begins = file.read(4)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except OSError as error:
+        raise InputError(f"{path} can't be read: {error.strerror or error}.") from error
+    except Exception as error:  # a broken pickle can fail in any way
+        raise InputError(_why_not_loaded(path, error, begins)) from error
 
 
 def _check_choices(path: str | Path, state: Mapping[str, Any]) -> None:

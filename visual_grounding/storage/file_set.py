@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,7 +10,9 @@ from ..errors import InputError
 from .artefact import sync_folder
 
 
-def write_file_set(folder: Path, files: Mapping[str, Callable[[Path], object]], last: str) -> None:
+def write_file_set(
+    folder: Path, files: Mapping[str, Callable[[Path], object]], last: str, instead_of: Sequence[str] = ()
+) -> None:
     """Write files of a folder, which may hold others: they stay, and the caller says what they are.
 
     All are written beside their places first. Then `last` is taken away, the others are renamed into place, and `last`
@@ -19,6 +21,8 @@ def write_file_set(folder: Path, files: Mapping[str, Callable[[Path], object]], 
     Args:
         files: name -> what writes it to the path that it is given, whose name is another; called one by one.
         last: the file that readers can't do without.
+        instead_of: names, or patterns such as `line-*.png`, of what an earlier run may have left beside `last`: it
+            goes, where it isn't written anew.
 
     Raises:
         InputError: another process writes this folder, or it can't be written.
@@ -32,6 +36,9 @@ def write_file_set(folder: Path, files: Mapping[str, Callable[[Path], object]], 
                     write(beside[name])
                     _flush(beside[name])
                 (folder / last).unlink(missing_ok=True)
+                for path in (path for pattern in instead_of for path in folder.glob(pattern)):
+                    if path.name not in files:
+                        path.unlink()
                 for name in sorted(files, key=lambda name: name == last):
                     beside[name].replace(folder / name)
                 sync_folder(folder)

@@ -148,6 +148,23 @@ class GrowingArtefact(ShardedArtefact):
                 "out",
             )
         self._count = count
+        self._writers.say(parts=count)
+
+    def _unheard(self) -> set[int]:
+        """Ranks that haven't read the text to its end.
+
+        Raises:
+            InputError: one has, and found another number of shards.
+        """
+        heard = self._writers.heard("parts")
+        for number, count in heard.items():
+            if count != self._count:
+                raise InputError(
+                    f"all ranks should read the same text, but rank {self._rank.number} read {self._count} parts of "
+                    f"it, and rank {number} {count}. Give each the same file, and delete {self.partial}.",
+                    "text",
+                )
+        return set(range(self._rank.world)) - {self._rank.number, *heard}
 
     def shards(self) -> Iterator[Shard]:
         """All shards, in order, once `end` was called; their rows aren't counted.

@@ -46,9 +46,7 @@ def iterate_lines(path: str | Path, pipes: bool = True) -> Iterator[str]:
                 try:
                     decoded = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
                 except UnicodeDecodeError as error:
-                    what = next((what for first, what in _OTHERS.items() if beginning.startswith(first)), None)
-                    if what:
-                        raise InputError(f"{path} should be text, but is {what}.") from error
+                    check_is_text(path, beginning)
                     raise InputError(
                         f"{path} should be UTF-8, but line {number} has byte 0x{line[error.start]:02x} at column "
                         f"{error.start + 1}. Convert it, e.g.: iconv -f LATIN1 -t UTF-8 {path}"
@@ -57,6 +55,17 @@ def iterate_lines(path: str | Path, pipes: bool = True) -> Iterator[str]:
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{path} can't be read: {reason.rstrip('.')}.") from error
+
+
+def check_is_text(path: Path, beginning: bytes) -> None:
+    """Refuse a file that begins as archives, compressed files and parquet do.
+
+    Raises:
+        InputError: it does, and what to do.
+    """
+    for first, what in _OTHERS.items():
+        if beginning.startswith(first):
+            raise InputError(f"{path} should be text, but is {what}.")
 
 
 @contextmanager

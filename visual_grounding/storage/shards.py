@@ -150,10 +150,17 @@ class ShardedArtefact:
 
     def _is_whole(self, done: set[int]) -> bool:
         """Whether everything is there that holds the shards which are done."""
-        paths = {name: self.files / f"{name}.npy" for name in self._rows}
-        return all(
-            path.is_file() and path.stat().st_size == array_bytes(*self._array(name)) for name, path in paths.items()
-        )
+        return all(self._is_laid_out(name) for name in self._rows)
+
+    def _is_laid_out(self, name: str) -> bool:
+        """Whether an array's file begins as it should, and is as long."""
+        path, header = self.files / f"{name}.npy", array_header(*self._array(name))
+        try:
+            with open(path, "rb") as file:
+                begins = file.read(len(header))
+            return begins == header and path.stat().st_size == array_bytes(*self._array(name))
+        except OSError:
+            return False
 
     def _start(self) -> None:
         for folder in self._folders:
@@ -279,9 +286,11 @@ class ShardedArtefact:
         """
         self._wait_for_shards()
         if not self._rank.leads:
-            self._writers.wait_for("the finished output", lambda: set() if self.out.exists() else {0})
+            self._writers.wait_for("the finished output", lambda: set() if self.out.exists() else {0} | self._unheard())
             self._writers.leave()
             return
+        if not self._is_whole({shard.number for shard in self.shards()}):
+            raise InputError(f"{self.files} doesn't hold what was written there before. Delete {self.partial}.")
         try:
             write_json(self.files / META, {"format": self.format, "version": FORMAT_VERSION, "plan": self.plan, **meta})
             with self._writers.alone("layout"):
@@ -301,9 +310,13 @@ class ShardedArtefact:
 
             def owners() -> set[int]:
                 left[:] = [shard for shard in left if not self._unfinished.marker(shard.number).exists()]
-                return {self._owner(shard) for shard in left}
+                return {self._owner(shard) for shard in left} | self._unheard()
 
             self._writers.wait_for("the shards", owners)
+
+    def _unheard(self) -> set[int]:
+        """Ranks that haven't said yet what all have to agree on: nothing, where all know the number of rows."""
+        return set()
 
 
 _DIGEST = re.compile("[0-9a-f]{64}")

@@ -95,12 +95,26 @@ class Writers:
         try:
             if not _lock(self._file):
                 self._warn_of_no_locks()
-            owner = {"pid": os.getpid(), "host": socket.gethostname(), "job": self.rank.job}
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, (json.dumps(owner) + "\n").encode(), 0)
+            self._owner: dict[str, object] = {"pid": os.getpid(), "host": socket.gethostname(), "job": self.rank.job}
+            self.say()
         except BaseException:
             os.close(self._file)
             raise
+
+    def say(self, **facts: object) -> None:
+        """Tell the other ranks something, as long as this one lives; `heard` is what they ask.
+
+        Args:
+            facts: JSON-ready.
+        """
+        self._owner |= facts
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, (json.dumps(self._owner) + "\n").encode(), 0)
+
+    def heard(self, fact: str) -> dict[int, object]:
+        """What other ranks that are alive said of something, by their numbers; without those that haven't yet."""
+        said = {number: _read_owner(self._path(number)) for number in self.others()}
+        return {number: owner[fact] for number, owner in said.items() if fact in owner}
 
     def _warn_of_no_locks(self) -> None:
         where = f"{self.partial} is on a file system without file locks"

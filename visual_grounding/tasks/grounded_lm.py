@@ -43,6 +43,7 @@ from .own_criterions import OwnCriterions
 
 logger = logging.getLogger(__name__)
 
+_REGION_MASK_PROB = 0.15
 CAPTIONS = "captions-"  # subsets of --caption-data
 
 
@@ -85,7 +86,10 @@ class GroundedLMConfig(ImageTablesConfig, MaskingConfig):
         },
     )
     # Assumption: the paper doesn't say it; as many as of words, in LXMERT's code.
-    region_mask_prob: float = field(default=0.15, metadata={"help": "share of regions that are hidden"})
+    region_mask_prob: float = field(
+        default=_REGION_MASK_PROB,
+        metadata={"help": "with --grounding-objective jmrm or both: share of regions that are hidden"},
+    )
     max_pieces: int = field(default=64, metadata={"help": "pieces of a line, the symbols around it included"})
 
 
@@ -356,6 +360,8 @@ def _check_flags(cfg: GroundedLMConfig) -> None:
     check_mask_prob(cfg.mask_prob)
     if not 0 < cfg.region_mask_prob <= 1:
         raise InputError(f"--region-mask-prob should be more than 0 and at most 1, but is {cfg.region_mask_prob}.")
+    if cfg.region_mask_prob != _REGION_MASK_PROB and str(cfg.grounding_objective) == "jmlm":
+        raise InputError("--region-mask-prob is of regions that are learned: give --grounding-objective both or jmrm.")
     if cfg.max_pieces < 3:
         raise InputError(
             f"--max-pieces should be at least 3, for a piece between two symbols, but is {cfg.max_pieces}."

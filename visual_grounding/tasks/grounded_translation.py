@@ -19,6 +19,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from ..data.interactive_images import InteractiveImages, InteractiveImagesConfig, finder_words
+from ..data.text_of_one_language import read_dictionary
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_memory import check_restored_choices
 from ..errors import InputError
@@ -102,8 +103,11 @@ class GroundedTranslationTask(OwnCriterions, OneIterator, TranslationTask):
 
         Raises:
             MissingDictionary: there is none of the language.
+            InputError: it can't be read as one.
         """
-        if os.path.isdir(os.path.dirname(filename) or ".") and not os.path.isfile(filename):
+        if os.path.isfile(filename):
+            return read_dictionary(filename)
+        if os.path.isdir(os.path.dirname(filename) or "."):
             raise MissingDictionary(filename)
         return super().load_dictionary(filename)  # type: ignore[no-any-return]
 

@@ -18,7 +18,7 @@ from fairseq.tasks import register_task
 
 from ..data.masked_pairs import MaskedPairs
 from ..data.paired_images import OwnOrOtherImages
-from ..data.text_of_one_language import number_of_mask, open_text
+from ..data.text_of_one_language import number_of_mask, open_text, read_dictionary
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
 from ..errors import InputError
@@ -94,7 +94,7 @@ class VisionLanguagePretrainingTask(OwnCriterions, OneIterator):
                 f"{path} should be the dictionary of the text, as fairseq-preprocess --only-source writes it, but it "
                 "isn't there. Text whose files are named by languages needs --source-lang."
             )
-        return cls(cfg, cls.load_dictionary(path), path)
+        return cls(cfg, read_dictionary(path), path)
 
     @property
     def source_dictionary(self) -> Dictionary:

@@ -20,6 +20,7 @@ from fairseq.tasks.translation import load_langpair_dataset
 
 from ..data.region_masking import RegionMasking
 from ..data.sentence_pairs import PairedText, SentencePairs
+from ..data.text_of_one_language import read_dictionary
 from ..data.visual_batches import VisualContextDataset
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
@@ -246,7 +247,7 @@ def joined_dictionary(folder: str, languages: list[str]) -> Dictionary:
                 f"{path} is missing: the languages of the stream should share a dictionary, as fairseq-preprocess "
                 "--joined-dictionary makes it."
             )
-    first, *others = [Dictionary.load(path) for path in paths]
+    first, *others = [read_dictionary(path) for path in paths]
     for path, other in zip(paths[1:], others):
         if other.symbols != first.symbols:
             place = next(n for n, pair in enumerate(zip_longest(first.symbols, other.symbols)) if len(set(pair)) > 1)

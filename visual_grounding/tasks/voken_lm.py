@@ -13,6 +13,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+import numpy as np
 from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
@@ -29,13 +30,16 @@ from ..data.voken_text import VokenText
 from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
 from ..errors import InputError
 from ..modules.masking import BERT_REPLACEMENT
+from ..shares import share
 from ..storage.artefact import META
 from ..text.tokenizer_bridge import PADDING_WORD
-from ..vokenization.vokens import Vokens
+from ..vokenization.vokens import NO_VOKEN, Vokens
 from .one_iterator import OneIterator
 from .own_criterions import OwnCriterions
 
 logger = logging.getLogger(__name__)
+
+_LOOKED_AT = 2**22  # vokens, to say how many pieces have none
 
 
 @dataclass
@@ -189,6 +193,10 @@ class VokenLMTask(OwnCriterions, OneIterator):
             text, place = load_text(folder, name, self.dictionary), os.path.join(folder, name)
             vokens = self._open(name, epoch if training else 1) if self._reads_vokens else None
             texts.append(VokenText(text, place, self.dictionary.symbols, vokens))
+            if vokens is not None:
+                first = np.asarray(vokens.vokens[:_LOOKED_AT])
+                none = share(int((first == NO_VOKEN).sum()), len(first), "pieces")
+                logger.info("vokens of %s: %s have none; %s, %s", place, none, vokens.folder, vokens.signature)
         own = [not PADDING_WORD.fullmatch(symbol) for symbol in self.dictionary.symbols]
         last = len(own) - own[::-1].index(True)  # fairseq's padding words are no pieces
         words = WordMasking(masking, self.mask, range(self.dictionary.nspecial, last))

@@ -102,21 +102,21 @@ def write_examples(
     asked: Asked,
     bridge: TokenizerBridge,
     made: str,
-    kept: Mapping[str, Any],
+    kept: Callable[[], Mapping[str, Any]],
     taken: Callable[[int], object],
 ) -> None:
     """Write splits into a folder, beside those of earlier runs.
 
     Args:
         made: the signature.
-        kept: what `meta.json` says of splits that stay.
+        kept: asked when all else is written and the folder locked: what `meta.json` says of splits that stay.
         taken: is told how many sentences were cut into pieces.
 
     Raises:
         InputError: it can't be written.
     """
     files: dict[str, Any] = {}
-    described = dict(kept)
+    described = {}
     for split, examples in splits.items():
         described[split] = {"examples": len(examples), "sha256": digest_of_examples(examples)}
         for number, side in enumerate(SIDES[: asked.sentences]):
@@ -128,10 +128,17 @@ def write_examples(
             if words is not None:
                 files[f"{split}.{WORDS}"] = places  # filled by the file before
         files[f"{split}.{ANSWERS}"] = (" ".join(each.answer) for each in examples)
-    meta = {"format": FORMAT, "version": FORMAT_VERSION, "signature": made, "splits": described, **asdict(asked)}
-    meta["tokenizer_sha256"] = bridge.sha256
+
+    def description() -> Iterator[str]:
+        meta = {"format": FORMAT, "version": FORMAT_VERSION, "signature": made, "splits": {**kept(), **described}}
+        yield from json_text({**meta, **asdict(asked), "tokenizer_sha256": bridge.sha256}).splitlines()
+
+    endings = [*(ending for side in SIDES for ending in (side, f"{side}.{PIECES}")), WORDS]
     write_text_files(
-        folder, {**files, META: json_text(meta).splitlines(), DICTIONARY: bridge.dictionary_lines()}, last=DICTIONARY
+        folder,
+        {**files, META: description(), DICTIONARY: bridge.dictionary_lines()},
+        last=DICTIONARY,
+        instead_of=[f"{split}.{ending}" for split in splits for ending in endings],
     )
 
 
@@ -192,6 +199,8 @@ def read_asked(folder: Path) -> tuple[Asked, dict[str, Any]]:
         sentences=int,
         separators=int,
     )
+    if not all(isinstance(label, str) for label in meta["labels"]):
+        raise InputError(f"{folder / META} should have names as labels, but has others. Make the folder again.")
     return Asked(
         meta["answers"], tuple(meta["labels"]), meta["sentences"], bool(meta.get("word")), meta["separators"]
     ), meta

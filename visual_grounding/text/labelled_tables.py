@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..errors import InputError, in_short
 from ..storage.lines import iterate_lines
@@ -128,7 +129,7 @@ def read_table(path: Path, task: str, choices: TableChoices) -> tuple[LabelledTe
             others.update({name: row[place] for name, place in only.items() if name not in others})
             found.remarks[f"of {path} are left out, as they weren't asked for."] += 1
             continue
-        *texts, answer = (one_line(row[header.index(name)]) for name in columns)
+        *texts, answer = (_text(row[header.index(name)], f"{path}:{number}", name) for name in columns)
         if answer in without:
             found.remarks[f"of {path} are left out, as they have no answer."] += 1
             continue
@@ -151,8 +152,8 @@ def read_table(path: Path, task: str, choices: TableChoices) -> tuple[LabelledTe
     return found, values
 
 
-def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[list[str], int]]:
-    """The names of the columns, then each row; with the number of its line."""
+def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[list[Any], int]]:
+    """The names of the columns, then each row; with the number of its line. What JSON has as lists stays so."""
     lines = iterate_lines(path)
     suffix = Path(path.stem).suffix if path.suffix in (".gz", ".zst") else path.suffix
     if suffix == ".jsonl":
@@ -178,7 +179,7 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[list[str], int]]
         raise InputError(f"{path}:{reader.line_num} should be a row of a table, but isn't: {error}.") from error
 
 
-def _objects(path: Path, lines: Iterator[str]) -> Iterator[tuple[list[str], int]]:
+def _objects(path: Path, lines: Iterator[str]) -> Iterator[tuple[list[Any], int]]:
     names: list[str] = []
     for number, line in enumerate(lines, 1):
         try:
@@ -190,7 +191,21 @@ def _objects(path: Path, lines: Iterator[str]) -> Iterator[tuple[list[str], int]
         if not names:
             names = list(read)
             yield names, 0
-        yield ["" if read[name] is None else str(read[name]) for name in names if name in read], number
+        yield [_written(read[name]) for name in names if name in read], number
+
+
+def _written(value: Any) -> Any:
+    """A value of JSON as a table has it; lists and objects, which none has, as they are."""
+    if isinstance(value, list | dict):
+        return value
+    return "" if value is None else str(value)
+
+
+def _text(value: Any, place: str, column: str) -> str:
+    if not isinstance(value, str):
+        kind = "a list" if isinstance(value, list) else "an object"
+        raise InputError(f"{place} should have text in column {column}, but has {kind}.", "columns")
+    return one_line(value)
 
 
 def _columns(path: Path, of: TableFormat, header: list[str], choices: TableChoices) -> list[str]:
@@ -198,6 +213,10 @@ def _columns(path: Path, of: TableFormat, header: list[str], choices: TableChoic
     if not header:
         raise InputError(f"{path} should be a table, but is empty.")
     if choices.columns:
+        if len(set(choices.columns)) < len(choices.columns):
+            raise InputError(
+                f"columns of sentences and answer should differ, but are {', '.join(choices.columns)}.", "columns"
+            )
         return [header[_place(path, header, (name,))] for name in choices.columns]
     first = _place(path, header, of.first)
     second = [name for name in of.second if name in header and header.index(name) != first]

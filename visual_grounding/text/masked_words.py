@@ -21,6 +21,8 @@ class WordsOfPieces:
     """Which pieces of a tokenizer make a word.
 
     # Assumption: of byte-level and sentencepiece tokenizers a word is what stands between spaces, with its punctuation.
+    # Of WordPiece it is what the tokenizer splits into pieces: punctuation stands alone, so where a mask touches one
+    # part of `snow-covered` the other one stays in the query.
 
     Args:
         bridge: the tokenizer.

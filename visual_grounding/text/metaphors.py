@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import InputError
-from ..storage.outside import open_text
+from ..storage.lines import check_is_text
+from ..storage.outside import open_file, open_text
 from .labelled_text import Example, LabelledText, joined_words
 
 _DIGITS = 18  # of a number; Python refuses to read thousands of them
@@ -62,7 +63,13 @@ def read_metaphors(path: Path, part_of_speech: str = NOUN) -> LabelledText:
 
 
 def _encoding(path: Path) -> str:
-    """The shared task's files are in Latin-1, whose every byte is a letter; what is UTF-8 hardly happens to be both."""
+    """The shared task's files are in Latin-1, whose every byte is a letter; what is UTF-8 hardly happens to be both.
+
+    Raises:
+        InputError: it is a file of another kind.
+    """
+    with open_file(path) as beginning:
+        check_is_text(path, beginning.read(4))
     try:
         with open_text(path) as file:
             for _ in file:
@@ -90,7 +97,7 @@ def _words(row: dict[str, str], place: str, part_of_speech: str) -> Iterator[tup
     try:
         labels, parts = ast.literal_eval(row["label_seq"]), ast.literal_eval(row["pos_seq"])
         counts = len(labels), len(parts)
-    except (ValueError, SyntaxError, TypeError) as error:
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
         raise InputError(f"{place} should have lists in columns label_seq and pos_seq, but one is none.") from error
     if counts != (len(words), len(words)):
         raise InputError(

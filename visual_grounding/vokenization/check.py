@@ -15,7 +15,7 @@ from ..text.words import DICTIONARY
 from .text_shards import TextReader
 from .vokens import NO_VOKEN, Vokens
 
-_LINES = 1000  # at a time
+_LINES = 1000  # at a time, or fewer: a shard of the text has so many letters at most
 
 
 def check_vokens(folder: Path, text: Sequence[Path]) -> str:
@@ -38,8 +38,8 @@ def check_vokens(folder: Path, text: Sequence[Path]) -> str:
             "and make it again with: visual-grounding vokenize"
         )
     reader = TextReader(text)
-    lines = (line for shard in reader.shards() for line in shard.lines)
-    digest = _compare(vokens, bridge, lines)
+    blocks = (shard.lines[at : at + _LINES] for shard in reader.shards() for at in range(0, len(shard.lines), _LINES))
+    digest = _compare(vokens, bridge, blocks)
     if reader.sha256 != vokens.text_sha256:
         raise InputError(
             f"{folder} was made of another text: its sha256 is {vokens.text_sha256[:8]}…, but that of "
@@ -54,11 +54,11 @@ def check_vokens(folder: Path, text: Sequence[Path]) -> str:
     return f"{vokens.lines} lines, {vokens.tokens} pieces{none}, {keys} candidates, all as the text and tokenizer say."
 
 
-def _compare(vokens: Vokens, bridge: TokenizerBridge, lines: Iterator[str]) -> str:
-    """Compare the pieces of each line; the sha256 of what stands in tokens.txt."""
+def _compare(vokens: Vokens, bridge: TokenizerBridge, blocks: Iterator[list[str]]) -> str:
+    """Compare the pieces of each line, a block of lines at a time; the sha256 of what stands in tokens.txt."""
     written = vokens.token_lines()
     found, number = hashlib.sha256(), 0
-    while block := list(islice(lines, _LINES)):
+    for block in blocks:
         cut, _ = bridge.cut([composed(line) for line in block], [False] * len(block))
         for text, numbers, line in zip_longest(block, cut, islice(written, len(block))):
             number += 1

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from ..errors import InputError
-from ..text.sentences import sentence_starts
+from ..text.sentences import check_language, sentence_starts
 from ..text.tokenizer_bridge import TokenizerBridge, composed
 from ..text.words import UNKNOWN
 
@@ -60,6 +60,7 @@ class Cutter:
 
     def __init__(self, tokenizer: str, language: str = "en", window: int = WINDOW_PIECES) -> None:
         self.tokenizer = str(tokenizer)
+        check_language(language)
         self.language = language
         self.window = window
         if window < 1:

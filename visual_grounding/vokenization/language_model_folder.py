@@ -23,7 +23,7 @@ from ..modules.encoder_input import EncoderInput
 from ..modules.pretrained_bert import BIAS, FAMILIES, POSITIONS, WORDS, Family, shift_positions
 from ..storage.artefact import FORMAT_VERSION, META, sha256_of_file, write_json
 from ..storage.checkpoints import architecture, dictionaries, load_checkpoint
-from ..storage.outside import read_json
+from ..storage.outside import read_json, reading
 from ..storage.signature import signature
 from ..storage.weights import check_weights_fit
 from ..storage.whole_folder import write_folder
@@ -99,7 +99,9 @@ def export_language_model(checkpoint: Path, tokenizer: str, folder: Path) -> Exp
             f"sha256 {bridge.sha256[:8]}… ≠ {cut!s:.8}…. Give the folder of its vokens.",
             "tokenizer",
         )
-    model = _model(kept, weights, _choices(state), EncoderInput(bridge, symbols, str(checkpoint)), bridge, checkpoint)
+    reads = EncoderInput(bridge, symbols, str(checkpoint))
+    with reading(checkpoint, f"a checkpoint of --arch {arch}"):  # whose settings may be anything
+        model = _model(kept, weights, _choices(state), reads, bridge, checkpoint)
     signed = signature(LANGUAGE_MODEL, arch=arch, checkpoint=sha256_of_file(checkpoint)[:8], pieces=bridge.sha256[:8])
     positions = model.config.max_position_embeddings
     if kept.family.positions_after_padding:
