@@ -113,6 +113,9 @@ def choose_products() -> None:
         import torch
 
         torch.set_float32_matmul_precision("medium")
+        if not torch.cuda.is_available():
+            # torch's fused attention multiplies a few pieces at a time, for which this costs ten times what it saves.
+            torch.backends.cuda.enable_flash_sdp(False)  # in spite of its name of a CPU's, too
 
 
 _NO_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)

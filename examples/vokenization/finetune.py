@@ -32,6 +32,8 @@ from transformers import (
     set_seed,
 )
 
+from visual_grounding.fairseq_plugin import choose_products
+
 SENTENCES, CHOICES, QUESTIONS = "sentences", "choices", "questions"
 KINDS = {"codah": CHOICES, "xquad": QUESTIONS}  # all others are of sentences
 SETTINGS = {SENTENCES: (1e-4, 32, 0.1), CHOICES: (2e-5, 16, 0.1), QUESTIONS: (5e-5, 32, 0.1)}
@@ -57,8 +59,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="JSON to write")
     args = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    if os.environ.get("VISUAL_GROUNDING_MATMUL") == "bfloat16":  # as of language models: `steps.sh`
-        torch.set_float32_matmul_precision("medium")
+    choose_products()  # MATMUL of `steps.sh`
     set_seed(args.seed)
     rows = {part: read_jsonl(args.data / f"{part}.jsonl") for part in ("train", "dev")}
     tokenizer = AutoTokenizer.from_pretrained(args.model)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from visual_grounding.errors import InputError
+from visual_grounding.modules import token_image_matcher as module
 from visual_grounding.modules.token_image_matcher import (
     TRAINING_CHOICES,
     MatchingMLP,
@@ -129,6 +130,28 @@ def test_more_padding_and_absent_regions_change_nothing() -> None:
     more = torch.cat([features, torch.full((3, 2, 6), 50.0)], dim=1)
     gone = torch.cat([absent, torch.ones(3, 2, dtype=torch.bool)], dim=1)
     torch.testing.assert_close(matcher.encode_images(more, gone), matcher.encode_images(features, absent))
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
+def test_much_padding_is_left_out_of_the_encoder_and_changes_nothing(kind: str, monkeypatch) -> None:
+    """A sentence without a token among them, and one whose padding isn't the padding piece."""
+    matcher = build(kind).eval()
+    ends = torch.randint(0, 13, (40,), generator=torch.Generator().manual_seed(0)).clamp(max=12)
+    ends[:2] = torch.tensor([0, 12])
+    absent = torch.arange(12) >= ends[:, None]
+    tokens = torch.randint(2, 12, (40, 12), generator=torch.Generator().manual_seed(1)).masked_fill(absent, PAD)
+    tokens[2, int(ends[2]) :] = 9
+    widths: list[int] = []
+    whole = matcher.encoder.forward
+    monkeypatch.setattr(
+        matcher.encoder, "forward", lambda **given: widths.append(given["input_ids"].numel()) or whole(**given)
+    )
+    found = [encode(tokens, absent) for encode in (matcher.encode_tokens, matcher.encode_text)]
+    assert len(widths) == 8 and sum(widths[:4]) < 0.75 * tokens.numel()
+    monkeypatch.setattr(module, "_DENSE", 0.0)
+    for grouped, encode in zip(found, (matcher.encode_tokens, matcher.encode_text)):
+        torch.testing.assert_close(grouped, encode(tokens, absent), atol=1e-5, rtol=0)
+    assert widths[8:] == [480, 480]
 
 
 def test_sentence_level_is_the_vector_of_the_first_piece() -> None:

@@ -22,6 +22,9 @@ TRAINING_CHOICES = {
     "sentence_level": "sentence_level",
 }
 
+_GROUPS = 4  # that a batch is encoded in by length on a CPU, where …
+_DENSE = 0.85  # … fewer of its positions are pieces
+
 
 @dataclass(frozen=True)
 class TokenImageMatcherConfig:
@@ -155,8 +158,31 @@ class TokenImageMatcher(nn.Module):
 
         Shapes:
             tokens: (B, T);  padding_mask: (B, T)
-            returns: (B, T, k · E), without a graph
+            returns: (B, T, k · E), without a graph; anything at padding
         """
+        rows, width = tokens.shape
+        if tokens.device.type == "cpu" and rows >= 4 * _GROUPS:
+            ends = (~padding_mask * torch.arange(1, width + 1)).amax(dim=1)  # (B,) behind the last piece
+            if ends.sum() < _DENSE * tokens.numel():
+                return self._states_by_length(tokens, padding_mask, ends)
+        return self._states(tokens, padding_mask)
+
+    def _states_by_length(self, tokens: Tensor, padding_mask: Tensor, ends: Tensor) -> Tensor:
+        """The same, sentences of similar length together, so that less padding is computed: it has a share in the time.
+
+        Shapes:
+            tokens: (B, T);  padding_mask: (B, T);  ends: (B,)
+            returns: (B, T, k · E), 0 where it wasn't computed
+        """
+        groups = ends.argsort(stable=True).chunk(_GROUPS)
+        widths = [max(1, int(ends[rows].max())) for rows in groups]
+        parts = [self._states(tokens[rows, :w], padding_mask[rows, :w]) for rows, w in zip(groups, widths)]
+        found = parts[0].new_zeros(*tokens.shape, parts[0].shape[-1])
+        for rows, width, part in zip(groups, widths, parts):
+            found[rows, :width] = part
+        return found
+
+    def _states(self, tokens: Tensor, padding_mask: Tensor) -> Tensor:
         # A sentence without a token may look at its padding: to attend to nothing isn't a number.
         seen = ~padding_mask | padding_mask.all(dim=1, keepdim=True)
         with torch.no_grad():
