@@ -39,6 +39,9 @@ ROOMS = {
     "retrieval": ("cli", "end_to_end"),
     "storage": ("features", "retrieval", "cli"),
     "analysis": ("cli",),
+    "probes": ("cli", "end_to_end"),
+    "text": ("cli", "data", "tasks"),
+    "vokenization": ("cli", "end_to_end"),
 }
 LIMIT = 900  # seconds for all tests of one mutant
 SWAPS: dict[type, type] = {
