@@ -41,11 +41,13 @@ vokens() { # NAME FLAGS…: OUT/vokens/NAME/{train,valid}; the training photos a
     done
 }
 step "vokens of the texts"
+precision=() # of the encoder: the default's, or that of trainings on such a CPU
+if [ "$MATMUL" = bfloat16 ]; then precision=(--precision bfloat16); fi
 threads=$OMP_NUM_THREADS
 if ! asked sentence-label propagated term-frequency; then threads=$JOBS; fi # nothing else is done meanwhile
-OMP_NUM_THREADS=$threads later vokens matching --retriever "$OUT/matchers/tokens" --index "$OUT/index/tokens" --device "$DEVICE"
+OMP_NUM_THREADS=$threads later vokens matching --retriever "$OUT/matchers/tokens" --index "$OUT/index/tokens" --device "$DEVICE" "${precision[@]}"
 if asked sentence-label propagated; then
-    later vokens sentence --method sentence --retriever "$OUT/matchers/sentences" --index "$OUT/index/sentences" --device "$DEVICE"
+    later vokens sentence --method sentence --retriever "$OUT/matchers/sentences" --index "$OUT/index/sentences" --device "$DEVICE" "${precision[@]}"
 fi
 if asked term-frequency; then
     later vokens term-frequency --method term-frequency --tokenizer "$BERT" --image-features "$OUT/photos" \

@@ -78,6 +78,23 @@ class _LossWithGradients(torch.autograd.Function):
         return *(None if part is None else (part * factor).to(dtype) for part, dtype in parts), None, None
 
 
+def _are_first(scores: Tensor, own: Tensor, highest: Tensor) -> Tensor:
+    """Whether a row's own class has its highest score, the first of equal ones.
+
+    Where the highest scores are is asked of those rows alone whose own class may be it: on a CPU it takes four times as
+    long as how high they are.
+
+    Shapes:
+        scores: (C, V);  own: (C,);  highest: (C,) bool, whether the own class has a score as high
+        returns: (C,) bool
+    """
+    if highest.device.type != "cpu":
+        return scores.argmax(dim=1) == own
+    right = highest.clone()
+    right[highest] = scores[highest].argmax(dim=1) == own[highest]
+    return right
+
+
 def _by_chunks(
     hidden: Tensor, weight: Tensor, bias: Tensor, classes: Tensor, precision: torch.dtype, wanted: tuple[bool, ...]
 ) -> tuple[Answers, tuple[Tensor | None, ...]]:
@@ -100,11 +117,13 @@ def _by_chunks(
         for start in range(0, len(hidden), size):
             rows, own = hidden[start : start + size], classes[start : start + size]  # (C, D), (C,)
             rows = rows.to(precision)
-            scores = torch.mm(rows, multiplied.t()).to(exact)  # (C, V)
-            scores += bias
-            highest, guesses = scores.max(dim=1)  # (C,)
-            right[start : start + size] = guesses == own
+            if precision == exact:
+                scores = torch.addmm(bias, rows, multiplied.t())  # (C, V)
+            else:
+                scores = torch.mm(rows, multiplied.t()).to(exact).add_(bias)
+            highest = scores.amax(dim=1)  # (C,)
             owns = scores.gather(1, own.unsqueeze(1)).squeeze(1)  # (C,)
+            right[start : start + size] = _are_first(scores, own, owns == highest)
             weights = scores.sub_(highest.unsqueeze(1)).exp_()  # (C, V), the softmax times its sum
             total = weights.sum(dim=1)  # (C,)
             loss += (total.log() + highest - owns).sum()
