@@ -35,7 +35,7 @@ ON_THE_CPU_ONLY = {
     "models.visual_model": "compares weights of a file with those of a model, by names and shapes",
     "modules.joint_embedding:config_of_state": "reads shapes",
     "modules.token_image_matcher:matcher_config_of_state": "reads shapes",
-    "modules.token_image_matcher:TokenImageMatcher._states_by_length": "a way that only the CPU takes, by the device of what it is given",
+    "modules.token_image_matcher:TokenImageMatcher._states_by_length": "a way that only the CPU takes, by its input",
     "modules.pretrained_bert:PretrainedBert.__init__": "holds what was read from a file",
     "modules.pretrained_encoder:ReadEncoder.__init__": "holds what was read from a file",
     "modules.pretrained_encoder:CrossModalEncoder.load_encoder": "begins with weights of a file, on the CPU still",
