@@ -58,13 +58,14 @@ check_among() { # CHOICE WORDS KNOWN: each word of a choice is a known one, or i
 
 step() {
     # One recipe at a time in a folder: two would share its logs. What this one started holds the lock as long as it lives.
-    if [ -z "${lock:-}" ] && command -v flock >/dev/null; then
+    if [ "${RECIPE_HOLDS:-}" != "$OUT" ] && command -v flock >/dev/null; then
         mkdir -p "$OUT"
         exec {lock}<"$OUT"
         if ! flock -n "$lock"; then
             echo "$OUT is in use by a recipe, or something that it started. Wait for it, or choose another OUT." >&2
             exit 2
         fi
+        export RECIPE_HOLDS=$OUT # so that its own scripts know
     fi
     printf '[%s] %s\n' "$(date +%T)" "$*"
 }
