@@ -3,7 +3,7 @@
 #   run NAME COMMAND…     once: a rerun skips what was done, by the same command; what it says is in OUT/logs/NAME.log
 #   later COMMAND…        beside the next ones, at most JOBS at a time (a command of the shell: run, or a function)
 #   finish                waits for all of them
-#   step TEXT             says what comes; the first one makes OUT, and takes it for this recipe alone
+#   step TEXT             says what comes; it, or the first `later`, makes OUT, and takes it for this recipe alone
 #   check_among …         refuses unknown words of a choice
 #
 # A command that was stopped is given again: fairseq-train goes on from its last checkpoint, visual-grounding's verbs
@@ -56,17 +56,19 @@ check_among() { # CHOICE WORDS KNOWN: each word of a choice is a known one, or i
     done
 }
 
-step() {
-    # One recipe at a time in a folder: two would share its logs. What this one started holds the lock as long as it lives.
-    if [ "${RECIPE_HOLDS:-}" != "$OUT" ] && command -v flock >/dev/null; then
-        mkdir -p "$OUT"
-        exec {lock}<"$OUT"
-        if ! flock -n "$lock"; then
-            echo "$OUT is in use by a recipe, or something that it started. Wait for it, or choose another OUT." >&2
-            exit 2
-        fi
-        export RECIPE_HOLDS=$OUT # so that its own scripts know
+# One recipe at a time in a folder: two would share its logs. What this one started holds the lock as long as it lives.
+hold_out() {
+    if [ "${RECIPE_HOLDS:-}" = "$OUT" ] || ! command -v flock >/dev/null; then return 0; fi
+    mkdir -p "$OUT"
+    exec {lock}<"$OUT"
+    if ! flock -w 3 "$lock"; then # what ends just now may hold it for a moment
+        echo "$OUT is in use by a recipe, or something that it started. Wait for it, or choose another OUT." >&2
+        exit 2
     fi
+    export RECIPE_HOLDS=$OUT # so that its own scripts and lanes know
+}
+step() {
+    hold_out
     printf '[%s] %s\n' "$(date +%T)" "$*"
 }
 
@@ -104,6 +106,7 @@ run() {
 lanes=0 succeeded=$temporary/succeeded
 touch "$succeeded"
 later() {
+    hold_out
     while [ "$(jobs -rp | wc -l)" -ge "$JOBS" ]; do sleep 1; done
     lanes=$((lanes + 1))
     { "$@"; echo yes >>"$succeeded"; } &

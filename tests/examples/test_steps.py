@@ -37,6 +37,8 @@ def test_one_recipe_at_a_time_works_in_a_folder(recipe, tmp_path):
     assert "refused 2" in done.stdout and done.stdout.count("] ") == 3  # a script of its own goes on
     assert f"{tmp_path}/out is in use by a recipe" in done.stderr
     assert recipe("step again").returncode == 0
+    lanes = recipe("first() { step one; sleep 0.5; }; second() { step two; }; later first; later second; finish")
+    assert lanes.returncode == 0 and lanes.stdout.count("] ") == 2, lanes.stderr  # lanes of one recipe
 
 
 def test_how_matrices_are_multiplied_goes_to_every_command(recipe):
