@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from commands import run_command, run_python
 from conftest import write_store
 from PIL import Image
@@ -218,24 +219,27 @@ ENDS = {  # exit status, and what is said on either stream
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"), [(None, "highest"), ("float32", "highest"), ("bfloat16", "medium"), ("half", "error: ")]
+    ("asked", "found"),
+    [(None, "highest True"), ("float32", "highest True"), ("bfloat16", "medium"), ("half", "error: ")],
 )
 def test_the_environment_says_how_fairseqs_commands_multiply(asked: str | None, found: str) -> None:
     script = "import sys; sys.argv[0] = NAME; import visual_grounding, fairseq, torch\n"
-    script += "print(torch.get_float32_matmul_precision())"
+    script += "fused = torch.backends.cuda.flash_sdp_enabled() or torch.cuda.is_available()\n"
+    script += "print(torch.get_float32_matmul_precision(), fused)"
     said = {}
     for name in ("/bin/fairseq-train", "/bin/other"):
         environment = {**os.environ, **({} if asked is None else {"VISUAL_GROUNDING_MATMUL": asked})}
         words = [sys.executable, "-c", script.replace("NAME", repr(name))]
         done = subprocess.run(words, env=environment, capture_output=True, text=True)
         said[name] = done.stdout.strip() if done.returncode == 0 else done.stderr.splitlines()[-1]
-    assert said["/bin/other"] == "highest"
+    assert said["/bin/other"] == "highest True"
     if found == "error: ":
         assert (
             said["/bin/fairseq-train"] == "error: VISUAL_GROUNDING_MATMUL should be float32 or bfloat16, but is half."
         )
     else:
-        assert said["/bin/fairseq-train"] == found
+        without = "medium True" if torch.cuda.is_available() else "medium False"
+        assert said["/bin/fairseq-train"] == (without if asked == "bfloat16" else found)
 
 
 def test_a_name_that_is_too_long_is_one_line(tmp_path: Path, user_dir: str) -> None:

@@ -154,7 +154,8 @@ def _broken_checkpoint(error: BaseException, trace: TracebackType | None) -> str
     if isinstance(error, OSError) and str(error).startswith("Model file not found: "):
         return f"--path names {str(error).partition(': ')[2]}, but there is no such file."
     if isinstance(error, OSError) and error.errno in _NO_NAMES:
-        return f"{str(error.filename)[:80]}… can't be opened: {error.strerror}."
+        name = str(error.filename)
+        return f"{name[:80]}{'…' if len(name) > 80 else ''} can't be opened: {error.strerror}."
     for frame, _ in walk_tb(trace):
         if frame.f_code.co_name == "load_checkpoint_to_cpu":
             reason = (str(error).splitlines() or [type(error).__name__])[0]

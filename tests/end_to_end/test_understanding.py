@@ -12,6 +12,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli.train import main as fairseq_train
 from small_examples import make_world
 
+from visual_grounding.analysis import score_files
 from visual_grounding.cli.main import main
 from visual_grounding.storage.checkpoints import load_checkpoint
 
@@ -119,7 +120,12 @@ def test_seeds_and_twins_come_into_one_table(world, tmp_path, capsys):
     assert "is given twice" in capsys.readouterr().err
 
 
-def test_flags_say_how_often_and_by_which_seed_is_resampled(world, tmp_path, capsys):
+def test_flags_say_how_often_and_by_which_seed_is_resampled(world, tmp_path, capsys, monkeypatch):
+    written = []
+    whole = score_files.write_file_set
+    monkeypatch.setattr(
+        score_files, "write_file_set", lambda out, files, *more: written.append(set(files)) or whole(out, files, *more)
+    )
     train(world, "pairs", tmp_path / "m", "visual_aware_bert", "--max-epoch", 1, "--no-epoch-checkpoints")
     words = ["--checkpoint", tmp_path / "m/checkpoint_last.pt", "--split", "valid", "--device", "cpu"]
     intervals = []
@@ -133,6 +139,7 @@ def test_flags_say_how_often_and_by_which_seed_is_resampled(world, tmp_path, cap
         assert sizes == {(1, samples)}
         intervals.append([np.load(path)["hypothesis.accuracy"].tolist() for path in drawn])
     assert intervals[0] == intervals[1] != intervals[2]
+    assert written == [{"scores.json", "resampled.npz", "predictions.tsv"}] * 4  # together, or not at all
 
 
 @pytest.mark.slow
