@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from pairs import machine
+from pairs import in_time, machine
 from retrieval_world import write_retriever
 from retrieval_world import write_store as write_features
 from synthetic import WORDS, sentence_lengths, sentences, write_store
@@ -74,7 +74,7 @@ def main() -> int:
             "dense": f"--retriever {name}/retriever --index {name}/index --device cpu",
             "object": f"--nouns {name}/nouns.tsv --word-vectors {name}/vectors.txt --tagger none {store}",
         }
-        for method in args.methods:
+        for method in in_time(args.methods):
             start = time.perf_counter()
             finder = open_finder(f"{method} {flags[method]} -n {args.count}")
             opened = time.perf_counter() - start
@@ -83,9 +83,8 @@ def main() -> int:
             found = finder.find(lines)
             rate = len(lines) / (time.perf_counter() - start)
             some = (found.ids >= 0).any(axis=1).mean()
-            print(
-                f"{method}: {rate:.1f} sentences/s, opened in {opened:.1f} s; {some:.1%} of the sentences have images"
-            )
+            measured = f"{rate:.1f} sentences/s, opened in {opened:.1f} s"
+            print(f"{method}: {measured}; {some:.1%} of the sentences have images", flush=True)
     return 0
 
 

@@ -5,10 +5,13 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
+
+Part = TypeVar("Part")
 
 # Seconds of a benchmark: on a busy machine it measures fewer pairs, and says so.
 LIMIT = float(os.environ.get("BENCHMARK_LIMIT", "300"))
@@ -103,6 +106,26 @@ def alternate(
             seconds[is_ours].append(measure(ours if is_ours else theirs))
         longest = max(longest, time.monotonic() - begun)
     return Comparison(seconds[True], seconds[False], pairs)
+
+
+def in_time(parts: Sequence[Part]) -> Iterator[Part]:
+    """The parts of a benchmark that measures several things in turn, and says of how many it had no time for.
+
+    After the first none is begun that would end, if it took as long as the longest, later than `LIMIT` after the
+    benchmark began.
+
+    >>> list(in_time("abc"))
+    ['a', 'b', 'c']
+    """
+    longest = 0.0
+    for number, part in enumerate(parts):
+        begun = time.monotonic()
+        if number and begun + longest > _started + LIMIT:
+            left = ", ".join(map(str, parts[number:]))
+            print(f"no time for {left}: {number} of {len(parts)} were measured; BENCHMARK_LIMIT=3600 gives an hour")
+            return
+        yield part
+        longest = max(longest, time.monotonic() - begun)
 
 
 def noise_of(action: Callable[[], object], pairs: int = 5) -> float:

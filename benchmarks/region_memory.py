@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import torch
+from pairs import in_time
 
 BATCH, PIECES, WORDS, HIDDEN = 32, 64, 30_522, 0.15
 
@@ -69,13 +70,13 @@ def main() -> int:
     if args.alone:
         print(json.dumps(measure(args.positions[0], args)))
         return 0
-    found = []
-    for positions in args.positions:
+    found = {}
+    for positions in in_time(args.positions):
         sizes = ("layers", "cross_modal_layers", "size", "heads", "feature_size", "device")
         flags = [word for name in sizes for word in (f"--{name.replace('_', '-')}", str(getattr(args, name)))]
         command = [sys.executable, __file__, "--alone", "--positions", str(positions), *flags]
-        found.append(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
-        print(f"{positions} positions: {found[-1]:.2f} GB")
+        found[positions] = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        print(f"{positions} positions: {found[positions]:.2f} GB", flush=True)
     if args.out:
         import matplotlib
 
@@ -83,7 +84,7 @@ def main() -> int:
         from matplotlib import pyplot
 
         figure, axes = pyplot.subplots(figsize=(5, 3))
-        axes.plot(args.positions, found, marker="o")
+        axes.plot(list(found), list(found.values()), marker="o")
         axes.set(xlabel="images times regions, N · R", ylabel="memory of a step, GB", ylim=(0, None))
         figure.savefig(args.out, dpi=150, bbox_inches="tight")
     return 0

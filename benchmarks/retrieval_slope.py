@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from pairs import machine, seconds_of
+from pairs import in_time, machine, seconds_of
 from retrieval_world import positive, write_retriever, write_store, write_text
 
 from visual_grounding.features.store import FeatureStore
@@ -54,7 +54,7 @@ def main() -> int:
         write_retriever(folder / "retriever", args.size, args.joint_size, args.text_encoder)
         retriever = Retriever.load(folder / "retriever", args.device)
         sentences = read_lines(write_text(folder / "text", args.sentences))
-        for share in (4, 2, 1):
+        for share in in_time((4, 2, 1)):  # from few images to all
             images = max(1, args.images // share)
             store = FeatureStore(write_store(folder / f"store-{share}", images, args.size))
             out = folder / f"index-{share}"

@@ -5,7 +5,13 @@ case $device in
     cuda) on_device=() ;;
     *) echo "DEVICE should be cpu or cuda, but is $device" >&2; exit 2 ;;
 esac
-rm -rf "$out"
+mkdir -p "$out"
+exec {lock}<"$out"
+if command -v flock >/dev/null && ! flock -n "$lock"; then # what runs in it would lose its files
+    echo "$out is in use by another run. Wait for it, or choose another OUT." >&2
+    exit 2
+fi
+find "$out" -mindepth 1 -delete # not the folder, which is locked
 mkdir -p "$out/logs" "$out/translations"
 started=$SECONDS
 

@@ -24,7 +24,7 @@ def pairs():
 
 def test_pairs_doctests(pairs):
     found = doctest.testmod(pairs)
-    assert found.attempted == 5 and not found.failed
+    assert found.attempted == 6 and not found.failed
 
 
 def test_alternate_changes_who_begins_and_leaves_the_first_runs_out(pairs):
@@ -50,6 +50,19 @@ def test_alternate_begins_no_pair_that_would_end_too_late_and_says_so(pairs, mon
     assert "(median of 2 pairs, as there was no time for 5, 1.000 to 1.000;" in str(compared)
     compared = pairs.alternate(action, action, 5, lambda action: (action(), 1.0)[1])  # the time is up: one all the same
     assert len(compared.ratios) == 1
+
+
+def test_parts_that_would_end_too_late_are_left_out_and_named(pairs, monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(pairs.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(pairs, "_started", 0.0)
+    measured = []
+    for part in pairs.in_time([1, 4, 8, 16]):
+        measured.append(part)
+        now[0] += 120.0
+    assert measured == [1, 4]
+    assert capsys.readouterr().out.startswith("no time for 8, 16: 2 of 4 were measured; BENCHMARK_LIMIT=3600")
+    assert list(pairs.in_time([1, 4])) == [1, 4]  # each takes no time
 
 
 def test_seconds_and_noise_are_measured(pairs):

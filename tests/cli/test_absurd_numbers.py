@@ -20,10 +20,14 @@ from cli.test_evaluate_contrastive import CORRECT, INCORRECT
 from conftest import write_image_ids, write_store
 from damage import watched
 from PIL import Image
+from small_examples import make_world as make_examples
+from small_grounded import make_world as make_lines
 from small_matcher import make_bert, make_token_matcher
 from small_retriever import make_retriever
 from small_tokenizers import make_tokenizer
+from small_trained import train
 from small_vokens import write_vokens
+from small_watched import watched as watched_model
 from small_word_vectors import write_vectors
 
 from tests.features.imports import published
@@ -60,9 +64,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = ["a b c!", "d e f", "w1 w2"]
     (folder / "text").write_text("".join(f"{line}\n" for line in lines))
     (folder / "captions.tsv").write_text("".join(f"{key}\ta b c dog\n" for key in KEYS))
+    (folder / "dev.tsv").write_text("0.png\ta cat\n")
     (folder / "nouns.tsv").write_text("".join(f"dog\t\t{key}\nb\t\t{key}\n" for key in KEYS))
     (folder / "keys").write_text("0.png\n1.png\n2.png\n")
-    (folder / "positions").write_text("0\n1\n\n")
     write_vectors(folder / "vectors.vec", {"dog": [1.0, 0.5], "a": [0.5, 1.0], "b": [1.0, -1.0]})
     write_image_ids(folder / "ids", np.zeros((3, 2), np.int32), sha256_of_file(folder / "store/keys.txt"))
     write_vokens(folder / "vokens", lines, tokenizer)
@@ -107,7 +111,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def commands(world: Path) -> dict[str, list[object]]:
-    """A sound command of each verb with numeric flags, without --out; those that need a trained model name none."""
+    """A sound command of each verb with numeric flags, without --out; see `of_trained` for trained models."""
     examples = {
         name: ["--all", world / file, "--tokenizer", world / "matcher-bert"]
         for name, file in {
@@ -120,7 +124,6 @@ def commands(world: Path) -> dict[str, list[object]]:
     text = ["--text", world / "text"]
     captions = ["--captions", world / "captions.tsv"]
     vectors = ["--word-vectors", world / "vectors.vec"]
-    no_model = ["--checkpoint", world / "no.pt", *cpu]
     detector = [
         "--detector",
         f"onnx:{world / 'd.onnx'}",
@@ -134,7 +137,7 @@ def commands(world: Path) -> dict[str, list[object]]:
         "extract": [*photos, "--backbone", "resnet18", "--weights", "none", "--image-size", 32, *cpu],
         "extract ": [*photos, *detector, *cpu],
         "import": ["--arrays", world / "vtlm", "--regions", 4, "--label-names", world / "names"],
-        "prepare captions": ["--train", world / "captions.tsv", "--valid", world / "captions.tsv"],
+        "prepare captions": ["--train", world / "captions.tsv", "--valid", world / "dev.tsv"],
         "prepare pieces": [*text, "--tokenizer", world / "tokenizer"],
         **{f"prepare {name}": flags for name, flags in examples.items()},
         "index": ["--retriever", world / "retriever", *store, *cpu, "--kind", "pq", "--lists", 2, "--code-bytes", 4],
@@ -164,8 +167,8 @@ def commands(world: Path) -> dict[str, list[object]]:
             "--reference",
             world / "correct.fr",
         ],
-        "evaluate perplexity": [*no_model],
-        "evaluate predictions": [*no_model],
+        "evaluate perplexity": [],
+        "evaluate predictions": [],
         "stats": ["--text", f"c={world / 'text'}", "--captions", "c"],
         "report": [*text, "--image-ids", world / "ids", *store, *photos, "--draw-regions"],
         "report heatmap": [
@@ -181,9 +184,9 @@ def commands(world: Path) -> dict[str, list[object]]:
         ],
         "report regions": [*store, *photos],
         "report vokens": ["--vokens", world / "vokens", *photos],
-        "probe attention-mass": [*no_model],
-        "probe entity-masking": [*no_model, *text, "--reference", world / "text", "--positions", world / "positions"],
-        "probe last-word": [*no_model],
+        "probe attention-mass": [],
+        "probe entity-masking": [],
+        "probe last-word": [],
         "doctor": [*store, *text],
     }
 
@@ -228,13 +231,44 @@ def tries(flag: str, action: Any, words: list[object]) -> Iterator[list[object]]
 
 
 NAMES = list(commands(Path("/")))
-TRAINED = ("probe entity-masking", "probe last-word")
+TRAINED = (
+    "probe attention-mass",
+    "probe entity-masking",
+    "probe last-word",
+    "evaluate perplexity",
+    "evaluate predictions",
+)
 
 
 def of_trained(name: str, request: pytest.FixtureRequest) -> list[object]:
-    """The command of a probe, of a model that was trained a little."""
+    """The command of a probe or an evaluation, of a model that was trained a little."""
     if name == "probe last-word":
         return ["--checkpoint", request.getfixturevalue("pretrained_stream"), "--device", "cpu", "--split", "valid"]
+    orders = ["--device", "cpu", "--image-order", "congruent", "shuffled"]
+    new = request.getfixturevalue("tmp_path_factory").mktemp("trained")
+    if name.startswith("evaluate "):
+        kind = name.partition(" ")[2]
+        made = {"perplexity": make_lines, "predictions": make_examples}[kind](new / "world")
+        images = ["--image-features", made / "store", "--image-ids", made / "ids", "--max-pieces", 20]
+        flags: dict[str, list[object]] = {
+            "perplexity": [
+                made / "bin", "--task", "grounded_lm", "--arch", "grounded_albert", "--grounded-text-encoder",
+                made / "encoder", "--criterion", "grounded_masked_lm",
+            ],
+            "predictions": [
+                made / "pairs", "--task", "grounded_sentence_prediction", "--arch", "visual_aware_bert", "--bert",
+                made / "encoder", "--criterion", "grounded_sentence_prediction",
+            ],
+        }  # fmt: skip
+        checkpoint = train(new / "model.pt", *flags[kind], *images)
+        return ["--checkpoint", checkpoint, "--split", "valid", *orders]
+    if name == "probe attention-mass":
+        world = request.getfixturevalue("animals")
+        (new / "photos").mkdir()
+        for key in (world / "store/keys.txt").read_text().split():
+            Image.new("RGB", (60, 40), "grey").save(new / "photos" / key)
+        checkpoint = watched_model(world, new / "model.pt")
+        return ["--checkpoint", checkpoint, *orders, "--sentence", 4, "--images", new / "photos"]
     folder = request.getfixturevalue("animals")
     lines = len((folder / "text/test.words").read_text().splitlines())
     (folder / "positions").write_text("0\n" * lines)
@@ -252,7 +286,7 @@ def test_absurd_numbers_work_or_are_refused_in_a_line(
     if name in TRAINED:
         words = of_trained(name, request)
     to = [] if verb in ("stats", "doctor") else ["--out", out]
-    if "no.pt" not in str(words) and verb != "doctor":
+    if verb != "doctor":
         status, said = run(verb, [*words, *to])
         assert status == 0, said
     tried = 0

@@ -360,6 +360,13 @@ def test_evaluate_is_refused_when_a_file_is_missing_or_not_utf8(
     assert "ref should be UTF-8, but line 1 has byte 0xf6" in refused(files, capsys)
 
 
+def test_a_name_that_is_no_text_is_written_as_far_as_it_is(files: dict[str, str]) -> None:
+    name = os.fsdecode(os.fsencode(files["first"]) + b"\xfc")
+    os.rename(files["first"], name)
+    assert evaluate({**files, "first": name}) == 0
+    assert next(iter(report(files)["meta"]["sha256"])).endswith("first?")
+
+
 def test_evaluate_is_refused_when_there_is_nothing_to_compare_with(
     files: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from conftest import REPOSITORY
 import visual_grounding
 from visual_grounding.cli import average, import_
 from visual_grounding.cli.main import VERBS, main
+from visual_grounding.diagnosis import environment
 from visual_grounding.errors import InputError
 
 
@@ -111,6 +113,21 @@ def test_messages_escape_what_files_brought_into_them():
     assert str(InputError("should be a name, but is 'a\x1b[2J\u202eb'", "out")).endswith("'a\\x1b[2J\\u202eb'")
     assert "Straße – 95 % …" in str(InputError("Straße – 95 % …"))
     assert len(str(InputError("should exist: " + "x" * 10**6))) < 400
+
+
+def test_packages_that_are_too_old_are_told_where_one_fails(monkeypatch, capsys):
+    def failing(args):
+        raise AttributeError("module 'torch' has no attribute 'uint16'")
+
+    monkeypatch.setattr(average, "run", failing)
+    words = ["average", "--checkpoint-dir", "run", "--last", "2", "--out", "out"]
+    with pytest.raises(AttributeError):
+        main(words)
+    monkeypatch.setattr(environment, "installed", lambda name: "2.1.0" if name == "torch" else metadata.version(name))
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("visual-grounding average: module 'torch' has no attribute 'uint16'. Packages should be")
+    assert 'torch should be >=2.6, but is 2.1.0. pip install "torch>=2.6"' in said and said.count("\n") == 1
 
 
 def test_unknown_verb_exits_with_2():

@@ -154,10 +154,10 @@ def test_text_that_can_be_read_only_once_is_refused(tmp_path, tokenizer):
     command = [sys.executable, "-c", script, *map(str, flags), "/dev/stdin"]
     piped = subprocess.run(command, input="a dog\n", capture_output=True, text=True)
     assert (piped.returncode, piped.stdout) == (2, "") and not (tmp_path / "out").exists()
-    assert "--text /dev/stdin should be a file, as it is read twice, but is a pipe or a device. Save it" in piped.stderr
+    assert "/dev/stdin should be a file, as it is read twice, but is a pipe or a device. Save it" in piped.stderr
     os.mkfifo(tmp_path / "named")
     named = subprocess.run([*command[:-1], tmp_path / "named"], capture_output=True, text=True, timeout=60)
-    assert named.returncode == 2 and f"--text {tmp_path}/named should be a file" in named.stderr  # nobody waits for it
+    assert named.returncode == 2 and f"{tmp_path}/named should be a file" in named.stderr  # nobody waits for it
     (tmp_path / "t").write_text("a dog\n")
     with open(tmp_path / "t") as file:  # a file, whatever its name
         opened = subprocess.run(command, stdin=file, capture_output=True, text=True)
@@ -200,6 +200,16 @@ def test_pieces_of_one_making_add_up(tmp_path, capsys, tokenizer, earlier):
         assert contents(tmp_path / "out") == before
     status, _, error = run(capsys, *earlier, "--tokenizer", make_tokenizer(tmp_path / "other", "bytes"))
     assert status == 2 and "has train.en of an earlier run" in error
+
+
+def test_nothing_is_added_where_a_run_was_interrupted(tmp_path, capsys, tokenizer, earlier):
+    """Which files are of which run isn't known there: `meta.json` may be older than they are."""
+    (tmp_path / "out/dict.txt").unlink()
+    before = contents(tmp_path / "out")
+    status, _, error = run(capsys, *earlier, "--tokenizer", tokenizer)
+    assert status == 2 and contents(tmp_path / "out") == before
+    assert "out should be whole before files are added to it, but has no dict.txt: a command that wrote there" in error
+    assert run(capsys, *earlier, tmp_path / "train.en", "--tokenizer", tokenizer)[0] == 0  # all of them
 
 
 def test_a_making_that_came_meanwhile_is_noticed(tmp_path, capsys, tokenizer, earlier, monkeypatch):

@@ -205,6 +205,19 @@ def test_examples_that_are_trained_on_are_counted(files, capsys):
     assert warned == "warning: 3 of 4 examples of test (75.0 %) are among those to train on, too.\n"
 
 
+@pytest.mark.parametrize("train", [False, True])
+def test_nothing_is_added_where_a_run_was_interrupted(files, capsys, train):
+    """Which files are of which run isn't known there: `meta.json` may be older than they are."""
+    assert run(capsys, *sick(files, "--valid", files / "dev.tsv"))[0] == 0
+    (files / "out/dict.txt").unlink()
+    before = contents(files / "out")
+    (files / "test.tsv").write_text(SICK + "9\ta\tb\tNEUTRAL\t1\n")
+    status, _, error = run(capsys, *sick(files, "--test", files / "test.tsv", train=train))
+    assert status == 2 and contents(files / "out") == before
+    assert "out should be whole before files are added to it, but has no dict.txt: a command that wrote there" in error
+    assert run(capsys, *sick(files, "--valid", files / "dev.tsv"))[0] == 0  # all of it
+
+
 def test_empty_sentences_are_counted(files, capsys):
     (files / "train.tsv").write_text(SICK + "1\t\tb\tNEUTRAL\t1\n1\ta\tb\tENTAILMENT\t1\n")
     assert "1 of 2 examples of train (50.0 %) have a sentence without a word." in run(capsys, *sick(files))[2]
@@ -214,6 +227,8 @@ def test_empty_sentences_are_counted(files, capsys):
     ("words", "message"),
     [
         (["--all", "train.tsv"], "either --all or some of --train, --valid and --test should be given"),
+        (["--shares", "50", "25", "25"], "rows are shared out where --all names them, but they are named"),
+        (["--split-seed", "1"], "rows are shared out where --all names them, .* See --shares and --split-seed"),
         (["--columns", "sentence_A"], "--columns should be two or three, but are 1"),
         (["--only", "x"], "--only should be COLUMN=VALUE, but is x"),
         (["--only", "x=1"], "should have a column x, but has pair_ID"),

@@ -192,6 +192,11 @@ def test_vokenize_only_estimates_in_a_dry_run(world, tmp_path, capsys):
             lambda folder: ["--method", "random", *of_images(folder), "--scores"],
             "--method random doesn't read --scores",
         ),
+        (lambda folder: [*of_matcher(folder), "--seed", 0], "--method matching doesn't read --seed. Leave it out."),
+        (
+            lambda folder: ["--check", "--candidates", 0, "--workers", 0],
+            "--check doesn't read --candidates and --workers. Leave it out.",
+        ),
         (lambda folder: [*of_matcher(folder), "--check", "--dry-run"], "--check and --dry-run exclude each other"),
         (
             lambda folder: [*of_matcher(folder)[:4], "--check", "--max-pieces", 3],

@@ -111,6 +111,32 @@ def test_metrics_are_means_of_what_is_hidden_however_it_is_batched(world):
     assert logged.get_smoothed_values() == {"loss": 0}
 
 
+@pytest.mark.parametrize("objective", ["jmlm", "jmrm", "both"])
+def test_processes_log_the_same_whatever_their_batches_hide(world, objective):
+    """fairseq adds up what they log in the order of the names, numbers by themselves and tensors by themselves."""
+    task, model = build(world, grounding_objective=objective, mask_prob=0.3, region_mask_prob=0.5)
+    task.load_dataset("valid")
+    dataset, criterion = task.dataset("valid"), GroundedMaskedLMCriterion(task, 1.0)
+    with torch.no_grad():
+        logged = [criterion(model, dataset.collater([dataset[row]]))[2] for row in range(12)]
+    assert len({tuple((name, torch.is_tensor(value)) for name, value in each.items()) for each in logged}) == 1
+    words, regions = ({bool(each[name]) for each in logged} for name in ("words", "regions"))
+    assert (words, regions) != ({True}, {True})  # some hide nothing of one kind
+    summed = {name: sum(float(each[name]) for each in logged) for name in logged[0]}
+    found = []
+    for outputs in (logged, [summed]):
+        with metrics.aggregate(new_root=True) as values:
+            GroundedMaskedLMCriterion.reduce_metrics(outputs)
+        found.append(values.get_smoothed_values())
+    assert found[0] == pytest.approx(found[1])
+
+
+def test_a_power_of_regions_that_nothing_learns_is_refused(world):
+    with pytest.raises(InputError, match="--region-loss-power is of regions that are learned: give --grounding-obj"):
+        GroundedMaskedLMCriterion(make_task(world), 2.0)
+    GroundedMaskedLMCriterion(make_task(world, grounding_objective="jmrm"), 2.0)
+
+
 @pytest.mark.parametrize("power", [0.0, -1.0, math.inf, math.nan])
 def test_a_power_that_is_none_is_refused(world, power):
     with pytest.raises(InputError, match="--region-loss-power should be a number above 0"):

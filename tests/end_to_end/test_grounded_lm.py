@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from commands import run_command
+from commands import run_command, train_in_two_processes
 from fairseq import checkpoint_utils, options
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -156,6 +156,19 @@ def test_captions_and_text_are_mixed_and_both_sides_learned(world, tmp_path):
     logged = {subset: re.findall(rf"\| {subset} \| epoch 002 \|(.*)", said)[-1] for subset in subsets}
     assert all(name in logged["captions-valid"] for name in ("mlm_loss", "region_loss", "word_accuracy"))
     assert "word_accuracy" in logged["valid"] and "region_loss" not in logged["valid"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["jmrm", "both"])
+def test_two_processes_learn_from_captions_and_text(world, tmp_path, objective):
+    """Batches of one have text alone in one process, and a caption's regions in the other."""
+    flags = ["--user-dir", "visual_grounding", "--caption-data", world / "bin", *images(world), "--max-epoch", 2]
+    flags += ["--grounding-objective", objective, "--valid-subset", "valid,captions-valid", "--batch-size", 2]
+    words = words_of(world, tmp_path / "m", *flags, data="text")
+    outputs = train_in_two_processes(*words)
+    for subset, names in (("captions-valid", ["region_loss"]), ("train", ["mlm_loss", "region_loss"])):
+        said = re.findall(rf"\| {subset} \| epoch 002 \|(.*)", outputs[0])[-1]
+        assert all(name in said for name in names), said
 
 
 def found_images(world):

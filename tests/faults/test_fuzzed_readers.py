@@ -22,11 +22,13 @@ import pytest
 import torch
 from conftest import write_image_ids, write_store
 from damage import SPECIAL, damaged, replace_by, try_to_read
+from fairseq.data import Dictionary
 from hypothesis import HealthCheck, Phase, given, settings
 from PIL import Image
 from safetensors.torch import save_file
 from small_matcher import make_bert, make_token_matcher
 from small_retriever import make_retriever, make_store
+from small_voken_lm import make_voken_world, model_flags, voken_task
 from small_vokens import write_vokens
 from small_word_vectors import write_fasttext, write_vectors
 
@@ -42,6 +44,7 @@ from visual_grounding.analysis.contrastive import read_scored_targets
 from visual_grounding.analysis.hypotheses import check_sources, check_targets, read_references, read_translations
 from visual_grounding.analysis.pointing_game import read_boxes
 from visual_grounding.analysis.runs import doubts, read_runs, tabulate_runs
+from visual_grounding.data.labelled_examples import ExampleBatches, read_examples
 from visual_grounding.errors import InputError
 from visual_grounding.features.array_sources import open_arrays
 from visual_grounding.features.computation import Computation
@@ -56,6 +59,7 @@ from visual_grounding.features.region_table import RegionTable
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.images.sources import UnreadableImage, open_images, read_image
 from visual_grounding.models.pretrained_start import read_pretrained
+from visual_grounding.probes.predictions import example_texts
 from visual_grounding.retrieval.export import export_checkpoint
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.index import Index, build_index
@@ -75,9 +79,9 @@ from visual_grounding.storage.lines import read_lines
 from visual_grounding.storage.weights import load_strictly, read_weights
 from visual_grounding.text.caption_tables import iterate_caption_tables
 from visual_grounding.text.captions import read_captions
-from visual_grounding.text.example_files import asked_of, read_asked, write_examples
+from visual_grounding.text.example_files import asked_of, digest_of_examples, read_asked, write_examples
 from visual_grounding.text.labelled_tables import TableChoices, read_table
-from visual_grounding.text.labelled_text import CLASSES, Example
+from visual_grounding.text.labelled_text import CLASSES, TAGS, Example, joined_words
 from visual_grounding.text.line_index import LineIndex
 from visual_grounding.text.metaphors import read_metaphors
 from visual_grounding.text.stop_words import read_stop_words
@@ -86,6 +90,7 @@ from visual_grounding.text.tokenizer_bridge import TokenizerBridge
 from visual_grounding.text.word_positions import check_positions, read_positions
 from visual_grounding.text.word_vectors import WordVectors
 from visual_grounding.text.words import Vocabulary, digest_of_symbols
+from visual_grounding.vokenization.language_model_folder import export_language_model
 from visual_grounding.vokenization.vokens import Vokens
 
 FUZZ = settings(
@@ -278,6 +283,8 @@ SNLI = "".join(
     json.dumps({"sentence1": "A dog runs.", "sentence2": "A cat.", "gold_label": label}) + "\n"
     for label in ("entailment", "neutral", "-", "contradiction")
 )
+JOCI = "CONTEXT,HYPOTHESIS,LABEL,SUBSET\nA dog,A cat,3,SNLI\nOne,Two,5,COPA\n"
+PDTB = "arg1\targ2\tsense\nIt rained\twe left\tContingency.Cause.Reason\nA\tB\tExpansion\n"
 GLUE = "sentence1\tsentence2\tlabel\nA dog\tA cat\t1\nOne\tTwo\t0\n"
 SICK = "sentence_A,sentence_B,entailment_label,relatedness_score\nA dog,A cat,NEUTRAL,3.5\nOne,Two,NEUTRAL,4\n"
 METAPHORS = 'verb,sentence,verb_idx,label\nfail,"They can fail , too .",2,1\neat,He eats .,1,0\n'
@@ -389,6 +396,46 @@ def write_asked(folder: Path) -> None:
     shutil.rmtree(folder / "bert")
 
 
+def write_tagged(folder: Path) -> None:
+    """Examples of every kind of file: two sentences, or tagged words."""
+    write_asked(folder)
+    bridge = TokenizerBridge(str(make_bert(folder / "bert")))
+    text, spans = joined_words(["a", "b"])
+    examples = [Example((text,), tags, spans) for tags in (("O", "B-x"), ("B-y", "I-y"))]
+    write_examples(folder / "w", {"train": examples}, asked_of(TAGS, examples, bridge), bridge, "made", dict, len)
+    shutil.rmtree(folder / "bert")
+
+
+def read_both(folder: Path) -> None:
+    for name in ("e", "w"):
+        place = folder / name
+        asked, _ = read_asked(place)
+        dictionary = Dictionary()
+        for symbol in "abcd":
+            dictionary.add_symbol(symbol)
+        read = read_examples(place, "train", asked, dictionary)
+        batches = ExampleBatches(read, asked, dictionary, 16, shuffle=False)
+        batches.collater([batches[index] for index in range(len(batches))])
+        example_texts(place, "train", asked.sentences)
+
+
+def read_rows(name: str, kind: str, **choices: Any) -> Callable[[Path], object]:
+    return lambda folder: digest_of_examples(read_table(folder / name, kind, TableChoices(**choices)).examples)
+
+
+def write_language_model(folder: Path) -> None:
+    world = make_voken_world(folder / "world")
+    task, args = voken_task(world), model_flags("voken_bert")
+    model = task.build_model(args)
+    torch.save({"cfg": {"model": args}, "model": model.state_dict(), "task_state": {}}, folder / "m.pt")
+    (world / "tokenizer").rename(folder / "tokenizer")
+    shutil.rmtree(world)
+
+
+def try_export_language_model(folder: Path) -> None:
+    export_language_model(folder / "m.pt", str(folder / "tokenizer"), folder / "out")
+
+
 def read_detector(folder: Path) -> None:
     names = ["a", "b", "c", "d", "e"]
     computation = Computation(torch.device("cpu"))
@@ -397,7 +444,7 @@ def read_detector(folder: Path) -> None:
 
 def read_numbers(folder: Path) -> None:
     for path in folder.iterdir():
-        read_names(path)
+        "\n".join(read_names(path)).encode()
 
 
 def read_network(folder: Path) -> None:
@@ -549,21 +596,35 @@ READERS = {
         write_text("t.txt", "a dog\nb\n"), lambda f: (read_lines(f / "t.txt"), LineIndex(f / "t.txt")), ("t.txt",), 50
     ),
     "compressed lines": Reader(write_gz, lambda f: read_lines(f / "t.gz"), ("t.gz",)),
-    "SNLI": Reader(
-        write_text("t.jsonl", SNLI), lambda f: read_table(f / "t.jsonl", "snli", TableChoices()), ("t.jsonl",), 150
-    ),
+    "SNLI": Reader(write_text("t.jsonl", SNLI), read_rows("t.jsonl", "snli"), ("t.jsonl",), 150),
     "SICK": Reader(
         write_text("t.csv", SICK),
-        lambda f: read_table(
-            f / "t.csv", "sick", TableChoices(values=True, columns=("sentence_A", "sentence_B", "relatedness_score"))
-        ),
+        read_rows("t.csv", "sick", values=True, columns=("sentence_A", "sentence_B", "relatedness_score")),
         ("t.csv",),
     ),
-    "GLUE": Reader(write_text("t.tsv", GLUE), lambda f: read_table(f / "t.tsv", "glue", TableChoices()), ("t.tsv",)),
+    "GLUE": Reader(write_text("t.tsv", GLUE), read_rows("t.tsv", "glue"), ("t.tsv",)),
+    "JOCI": Reader(write_text("t.csv", JOCI), read_rows("t.csv", "joci", only={"SUBSET": "SNLI"}), ("t.csv",)),
+    "PDTB": Reader(write_text("t.tsv", PDTB), read_rows("t.tsv", "pdtb", level=1), ("t.tsv",)),
     "CoNLL": Reader(write_text("t.conll", CONLL), lambda f: read_tagged(f / "t.conll"), ("t.conll",)),
     "metaphors, verbs": Reader(write_text("t.csv", METAPHORS), lambda f: read_metaphors(f / "t.csv"), ("t.csv",)),
     "metaphors, words": Reader(write_text("t.csv", WORDS), lambda f: read_metaphors(f / "t.csv"), ("t.csv",)),
-    "examples": Reader(write_asked, lambda f: read_asked(f / "e"), ("e/meta.json",)),
+    "examples": Reader(
+        write_tagged,
+        read_both,
+        (
+            "e/meta.json",
+            "e/train.first",
+            "e/train.first.pieces",
+            "e/train.second.pieces",
+            "e/train.answers",
+            "w/train.words",
+            "w/train.answers",
+        ),
+        60,
+    ),
+    "language model exported": Reader(
+        write_language_model, try_export_language_model, ("m.pt", "tokenizer/tokenizer.json"), 60
+    ),
     "positions of words": Reader(write_text("p.txt", "0 2\n\n0\n"), read_all_positions, ("p.txt",)),
     "translations": Reader(write_text("hyp.txt", GENERATED), read_generated, ("hyp.txt",), 150),
     "references": Reader(
@@ -599,8 +660,8 @@ READERS = {
 # Their text may come out of a pipe, which is waited for.
 PIPED = {
     "npy", "table of boxes", "phrases and boxes", "names in JSON", "names", "captions", "nouns", "stop words", "lines",
-    "compressed lines", "SNLI", "SICK", "GLUE", "CoNLL", "positions of words", "translations", "references",
-    "contrastive scores", "list of images",
+    "compressed lines", "SNLI", "SICK", "GLUE", "JOCI", "PDTB", "CoNLL", "positions of words", "translations",
+    "references", "contrastive scores", "list of images",
 }  # fmt: skip
 CASES = [(name, file) for name, reader in READERS.items() for file in reader.files]
 

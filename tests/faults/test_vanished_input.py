@@ -46,11 +46,29 @@ for read in (lambda: store.gather(np.array([4000])), lambda: arrays.block(4000, 
 """
 
 
+def test_a_store_and_an_index_that_lack_less_than_their_header_are_noticed(tmp_path: Path) -> None:
+    folder = make_store(tmp_path / "store")
+    store = FeatureStore(folder)
+    arrays = open_arrays(folder / "features.npy", folder / "keys.txt")
+    index = build_index(make_retriever(tmp_path / "retriever"), store, tmp_path / "index")
+    for path in (folder / "features.npy", tmp_path / "index/embeddings.npy"):
+        os.truncate(path, path.stat().st_size - 64)
+    for read in (
+        lambda: store.gather(np.array([0])),
+        lambda: store.absent(np.array([0])),
+        lambda: arrays.block(0, 1),
+        lambda: index.search(np.zeros((1, index.embeddings.shape[1]), np.float32), 1),
+    ):
+        with pytest.raises(InputError, match="was changed while it was being read: its array ends"):
+            read()
+
+
 # The same of what is read while training: tables of image ids, their masks, vokens.
 LEARNS_ON = """
 import os, sys
 import numpy as np
 from pathlib import Path
+from visual_grounding.data.caption_mixture import ImagesOfMixture
 from visual_grounding.data.image_tables import load_image_ids
 from visual_grounding.data.visual_batches import TabledImages
 from visual_grounding.data.voken_text import VokenText
@@ -67,10 +85,17 @@ mask = TableMask(*(open_array(folder / f"{n}.npy", s, d) for n, s, d in (
 text = VokenText.__new__(VokenText)
 text.place, text.vokens = "text", Vokens(folder / "vokens")
 text.offsets = text.vokens.offsets
+class Mixture:
+    lines, drawn = [], np.arange(5000)
+
+
+mixture = ImagesOfMixture(Mixture(), ids)
 table.rows(np.array([4000]), [], 1), mask.hidden(4000), text.vokens_at(9000, 9001)
+mixture.rows(np.array([4000]), [], 1)
 for name in ("ids/ids", "pieces", "mask", "vokens/vokens", "vokens/offsets"):
     os.truncate(folder / f"{name}.npy", 200)
 reads = [lambda: table.rows(np.array([4000]), [], 1), lambda: mask.hidden(4000)]
+reads += [lambda: mixture.rows(np.array([4000]), [], 1)]
 reads += [lambda: text.vokens_at(9000, 9001), lambda: text.numbers(9000, 9001)]
 for read in reads:
     try:
@@ -128,7 +153,7 @@ def test_array_cut_short_under_its_reader_is_told_and_does_not_kill(tmp_path: Pa
     done = subprocess.run([sys.executable, "-c", READS_ON, tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, (done.returncode, done.stderr)
     first, second = done.stdout.splitlines()
-    said = "was changed while it was being read: its array has"
+    said = "was changed while it was being read: its array ends"
     assert f"store/features.npy {said} 60000 bytes, but the file now only 200. Put it back and run the same" in first
     assert f"f.npy {said} 120000 bytes, but the file now only 300." in second
     with pytest.raises(InputError, match=r"features\.npy should be a plain \.npy array, but can't be read"):
@@ -143,9 +168,9 @@ def test_tables_masks_and_vokens_cut_short_while_training_are_told(tmp_path: Pat
     done = subprocess.run([sys.executable, "-c", LEARNS_ON, tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, (done.returncode, done.stderr)
     said = done.stdout.splitlines()
-    for line, name in zip(said, ("ids/ids", "pieces", "vokens/vokens", "vokens/offsets")):
-        assert f"{name}.npy was changed while it was being read: its array has" in line
-    assert len(said) == 4
+    for line, name in zip(said, ("ids/ids", "pieces", "ids/ids", "vokens/vokens", "vokens/offsets")):
+        assert f"{name}.npy was changed while it was being read: its array ends" in line
+    assert len(said) == 5
 
 
 def test_index_that_vanishes_during_retrieval_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +183,9 @@ def test_index_that_vanishes_during_retrieval_is_told(tmp_path: Path, monkeypatc
         f"{Index.__module__}.exact_search", lambda *_, **__: pytest.fail("read a file that is cut short")
     )
     os.truncate(path, 130)
-    with pytest.raises(InputError, match=re.escape(f"{path} was changed while it was being read: its array has 640")):
+    with pytest.raises(
+        InputError, match=re.escape(f"{path} was changed while it was being read: its array ends at byte 768")
+    ):
         retrieve_dense(retriever, index, make_sentences(), tmp_path / "ids")
     path.unlink()
     with pytest.raises(InputError, match=re.escape(f"{path} vanished while it was being read: No such file")):

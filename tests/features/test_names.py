@@ -24,6 +24,7 @@ def test_names_are_lines_or_json_by_number(tmp_path: Path) -> None:
         ("{}", "should have names, but is empty"),
         ('{"0": 7}', r"should be {number: name} or a list of names, but isn't"),
         ("7", r"should be {number: name} or a list of names, but isn't"),
+        ('["a\\ud800"]', r"should be JSON, but isn't: it has half a character"),
         ("{", "should be JSON, but isn't: Expecting property name"),
         ("[" * 100_000, "should be JSON, but isn't: "),
     ],

@@ -19,7 +19,6 @@ ELSEWHERE = {
     "cli/evaluate_predictions.py": "end_to_end/test_understanding.py",
     "cli/evaluation_table.py": "cli/test_evaluate.py",
     "cli/export.py": "retrieval/test_export.py",
-    "cli/image_source.py": "cli/test_extract.py",
     "cli/index.py": "cli/test_retrieval_verbs.py",
     "cli/probe.py": "cli/test_probe_entity_masking.py",
     "cli/probing.py": "cli/test_probe_entity_masking.py",

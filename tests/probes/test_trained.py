@@ -2,11 +2,13 @@
 
 import os
 import shutil
+from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
 import torch
 
+from visual_grounding.cli.probing import add_model, add_running, changes_of
 from visual_grounding.errors import InputError
 from visual_grounding.probes.trained import (
     Trained,
@@ -50,6 +52,16 @@ def test_settings_of_the_task_are_changed_but_none_of_images_where_there_were_no
     assert load(animals / "seeing.pt", **moved).settings.image_features == str(tmp_path / "store")
     assert load(animals / "seeing.pt", **moved).settings.image_seed == 5
     assert load(animals / "text.pt", **moved).settings.image_features is None
+
+
+def test_zero_is_a_setting_that_was_given() -> None:
+    parser = ArgumentParser()
+    add_model(parser)
+    add_running(parser)
+    words = ["--checkpoint", "model.pt", "--out", "out"]
+    assert changes_of(parser.parse_args(words)) == {}
+    words += ["--image-seed", "0", "--images-per-sentence", "0"]  # another shuffle than training's; all images
+    assert changes_of(parser.parse_args(words)) == {"image_seed": 0, "images_per_sentence": 0}
 
 
 def test_images_come_in_the_order_that_is_asked_for(animals: Path) -> None:

@@ -174,6 +174,20 @@ def test_flags_say_how_many_clusters_and_by_which_seed(world, monkeypatch):
     assert rows[3] != rows[4] and [sorted(each) for each in rows[3]] == [sorted(each) for each in rows[4]]
 
 
+def test_gaussians_are_spherical_and_begin_as_k_means(monkeypatch):
+    """Against scikit-learn by name: clusters that touch have other means with another form or another start."""
+    from sklearn.mixture import GaussianMixture
+
+    vectors = np.random.default_rng(3).normal(size=(60, 3)) * [1.0, 0.3, 0.1]
+    means = {
+        (form, start): GaussianMixture(4, covariance_type=form, init_params=start, random_state=1).fit(vectors).means_
+        for form in ("spherical", "diag")
+        for start in ("k-means++", "kmeans")
+    }
+    found = centroids(vectors, 4, 1)
+    assert [key for key, each in means.items() if np.allclose(found, each)] == [("spherical", "k-means++")]
+
+
 def test_the_seed_of_a_mixture_is_its_random_state(monkeypatch):
     vectors = np.random.default_rng(0).normal(size=(40, 3))
     found = [centroids(vectors, 6, seed) for seed in (1, 1, 2)]

@@ -15,6 +15,7 @@ from visual_grounding.storage.outside import (
     load_array,
     open_file,
     open_text,
+    parse_json,
     read_bytes,
     read_json,
     reading,
@@ -92,6 +93,16 @@ def test_json_that_nests_too_deeply_and_python_objects_are_no_values(tmp_path: P
 def test_any_error_of_a_library_becomes_one_line(tmp_path: Path, error: Exception, said: str) -> None:
     with pytest.raises(InputError, match=said), reading(tmp_path / "v", "vectors", "Make them again."):
         raise error
+
+
+def test_json_with_half_a_character_is_no_text(tmp_path: Path) -> None:
+    for text in ('["\\ud83d"]', '{"\\uDE00": 1}', '["\\ude00\\ud83d"]', '[["a", {"b": "x\\udc00"}]]'):
+        with pytest.raises(ValueError, match="it has half a character"):
+            parse_json(text)
+        (tmp_path / "a.json").write_text(text)
+        with pytest.raises(ValueError, match="it has half a character"):
+            read_json(tmp_path / "a.json")
+    assert parse_json('["\\ud83d\\ude00", "\\u00fc", "\\\\ud83d"]') == ["\U0001f600", "ü", "\\ud83d"]
 
 
 def test_a_pipe_is_told_of_with_what_was_wanted(tmp_path: Path) -> None:

@@ -42,6 +42,12 @@ class Numbers(FairseqDataset):
         return not self.changes
 
 
+def test_an_empty_batch_has_no_loss() -> None:
+    """`fairseq-validate` on several devices gives one to a process that has none left."""
+    loss, size, logged = OneIterator(Namespace()).valid_step({}, None, None)
+    assert (loss, size) == (0, 0) and set(logged.values()) == {0} and "sample_size" in logged
+
+
 def epoch_of(task: Any, dataset: Numbers, epoch: int) -> list[tuple[int, int]]:
     itr = task.get_batch_iterator(dataset, max_sentences=5, num_workers=1, epoch=epoch, data_buffer_size=2)
     return [item for batch in itr.next_epoch_itr(shuffle=False) for item in batch]

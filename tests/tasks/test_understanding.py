@@ -14,6 +14,7 @@ from visual_grounding.criterions.grounded_sentence_prediction import GroundedSen
 from visual_grounding.criterions.grounded_tagging import GroundedTaggingCriterion
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.probes.predictions import example_texts
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.tasks.grounded_sentence_prediction import (
     GroundedSentencePredictionConfig,
@@ -126,6 +127,16 @@ def test_tables_of_another_text_are_told(world, caplog):
     assert "were found for another text than" in caplog.text
 
 
+def test_sentences_and_predictions_that_lack_lines_are_refused(world):
+    path = world / "pairs/valid.first"
+    path.write_text("".join(path.read_text().splitlines(True)[:-1]))
+    with pytest.raises(InputError, match=r"valid.first should have 12 lines, as its pieces have, but has 11. Make the"):
+        make_task(world).load_dataset("valid")
+    with pytest.raises(InputError, match=r"valid.first should have 12 lines, as valid.answers has, but has 11. Make"):
+        example_texts(world / "pairs", "valid", 2)
+    make_task(world, images=False).load_dataset("valid")  # which needs no sentences
+
+
 def test_tasks_are_for_their_answers(world):
     with pytest.raises(
         InputError, match=r"those in .*pairs ask for classes: train on them with --task grounded_sentence"
@@ -183,6 +194,21 @@ def validated(task, model, criterion, batches):
             _, _, logged = task.valid_step(sample, model, criterion)
             task.reduce_metrics([logged], criterion)
     return found.get_smoothed_values()
+
+
+@pytest.mark.parametrize("name", ["pairs", "values", "tags"])
+def test_a_process_without_a_batch_left_adds_nothing(world, name):
+    """`fairseq-validate` on several devices gives it an empty one."""
+    task = make_task(world, name)
+    task.load_dataset("valid")
+    criterion = {"tags": GroundedTaggingCriterion}.get(name, GroundedSentencePredictionCriterion)
+    model = Said(task.asked.answers, task.outputs)
+    whole = validated(task, model, criterion, [range(12)])
+    with metrics.aggregate(new_root=True) as found:
+        dataset, made = task.dataset("valid"), criterion(task)
+        logged = task.valid_step(dataset.collater([dataset[row] for row in range(12)]), model, made)[2]
+        task.reduce_metrics([logged, task.valid_step({}, model, made)[2]], made)
+    assert found.get_smoothed_values() == whole
 
 
 class Said(torch.nn.Module):

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -88,9 +89,13 @@ def test_columns_without_a_table_and_tables_called_text_are_refused(tmp_path, ca
     flags = ["--train", tmp_path / "valid.tsv", *valid, "--out", tmp_path / "out"]
     status, said = prepare(capsys, *flags, "--key-column", "f")
     assert status == 2 and "Columns are named, but no file is a table: parquet, or Arrow. See --key-column." in said
-    pq.write_table(pa.table({"f": ["a"]}), tmp_path / "valid.tsv")
-    status, said = prepare(capsys, *flags)
-    assert status == 2 and "should be lines of `key<TAB>caption`, but is parquet; `prepare captions` reads" in said
+    pq.write_table(pa.table({"filename": ["a"], "captions": ["x"]}), tmp_path / "table.tsv")
+    with pytest.raises(
+        InputError, match=r"should be lines of `key<TAB>caption`, but is parquet\. Make lines of it: visu"
+    ):
+        read_captions(tmp_path / "table.tsv")
+    flags = ["--train", tmp_path / "table.tsv", *valid, "--out", tmp_path / "out"]
+    assert prepare(capsys, *flags, *COLUMNS)[0] == 0 and (tmp_path / "out/train.tsv").read_text() == "a\tx\n"
 
 
 def test_whole_numbers_are_keys(tmp_path, capsys, valid):
@@ -159,6 +164,9 @@ def test_folders_without_tables_and_pipes_are_refused(tmp_path):
         captions_of(tmp_path / "set")
     with pytest.raises(InputError, match="should be tables of captions, but there is none"):
         captions_of(tmp_path / "x-*.parquet")
+    if sys.version_info < (3, 13):  # where it means what `*` does
+        with pytest.raises(InputError, match="should be a pattern of files, but: "):
+            captions_of(tmp_path / "x-**.parquet")
     os.mkfifo(tmp_path / "p.parquet")
     with pytest.raises(InputError, match=r"p\.parquet should be a file, but isn't there, or is none"):
         captions_of(tmp_path / "p.parquet")

@@ -84,9 +84,10 @@ def test_the_description_comes_back(tmp_path):
     bridge = TokenizerBridge(str(minilm()))
     pairs = [Example(("a dog", "it runs"), (label,)) for label in ("yes", "no")]
     asked = asked_of(CLASSES, pairs, bridge)
-    write_examples(tmp_path, {"train": pairs}, asked, bridge, "made", lambda: {"test": {"examples": 3}}, lambda _: None)
+    other = {"examples": 3, "sha256": "abc"}
+    write_examples(tmp_path, {"train": pairs}, asked, bridge, "made", lambda: {"test": other}, lambda _: None)
     found, meta = read_asked(tmp_path)
-    assert found == asked and meta["splits"]["test"] == {"examples": 3}
+    assert found == asked and meta["splits"]["test"] == other
     assert meta["splits"]["train"] == {"examples": 2, "sha256": digest_of_examples(pairs)}
     assert read_lines(tmp_path / "train.second") == ["it runs"] * 2
     assert read_lines(tmp_path / "train.second.pieces") == ["it runs"] * 2
@@ -95,6 +96,15 @@ def test_the_description_comes_back(tmp_path):
     (tmp_path / "meta.json").write_text(json.dumps({**described, "labels": "yes"}))
     with pytest.raises(InputError, match="should have a list as 'labels'"):
         read_asked(tmp_path)
+    for changes, said in (
+        ({"sentences": 0}, "should have 1 or 2 as 'sentences', but has 0"),
+        ({"answers": "words"}, "should have classes or values or tags as 'answers', but has 'words'"),
+        ({"splits": {"test": 3}}, "should have a table as split 'test', but has 3"),
+        ({"splits": {"test": {"examples": 3}}}, "should have text as 'sha256', but has nothing"),
+    ):
+        (tmp_path / "meta.json").write_text(json.dumps({**described, **changes}))
+        with pytest.raises(InputError, match=said):
+            read_asked(tmp_path)
 
 
 def test_digests_tell_examples_apart():

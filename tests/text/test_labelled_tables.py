@@ -149,6 +149,21 @@ def test_what_no_example_can_be_made_of_is_refused(task, text, message, tmp_path
         read(table(tmp_path, text), task)
 
 
+@pytest.mark.parametrize("twice", ["sentence1", "sentence2", "label"])
+def test_two_columns_of_one_name_are_refused_where_they_are_read(tmp_path, twice):
+    names = ["sentence1", "sentence2", "label", "other"]
+    rows = "\t".join([*names, "other"]) + "\na\tb\tx\tc\td\n"
+    assert read(table(tmp_path, rows), "glue").examples[0].answer == ("x",)  # nobody asks for the other
+    with pytest.raises(InputError, match=f"should have one column {twice}, but has 2. Rename the others."):
+        read(table(tmp_path, "\t".join([*names, twice]) + "\na\tb\tx\tc\td\n"), "glue")
+
+
+def test_half_a_character_is_refused(tmp_path):
+    for line in ('{"sentence1": "a \\ud800", "sentence2": "b", "label": "x"}', '{"sentence1": "a", "\\udfff": "b"}'):
+        with pytest.raises(InputError, match=r"rows.jsonl:1 should be a JSON object, but isn't: it has half a char"):
+            read(table(tmp_path, line + "\n", "rows.jsonl"), "glue")
+
+
 def test_broken_rows_are_named(tmp_path):
     with pytest.raises(InputError, match=r"j\.csv:2 should be a row of a table"):
         read(table(tmp_path, 'CONTEXT,HYPOTHESIS,LABEL\na,"b"x,3\n', "j.csv"), "joci")

@@ -29,6 +29,11 @@ def test_every_noun_is_an_example(tmp_path):
     assert read(tmp_path, WORDS, part_of_speech="VERB") == [("A dog eats time .", "1", "eats")]
 
 
+def test_verbs_are_asked_of_where_a_file_names_them(tmp_path):
+    with pytest.raises(InputError, match=r"v.csv names a verb in each row, so there is no ADJ to ask of"):
+        read(tmp_path, VERBS, part_of_speech="ADJ")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -197,6 +198,12 @@ def test_ranks_that_read_different_texts_are_refused(tmp_path, cutter, text, mon
     ):
         vokenize(Remainders(), cutter, [text], tmp_path / "out", shard_lines=2)
     assert not (tmp_path / "out").exists()
+
+
+def test_workers_leave_ctrl_c_to_the_process_that_gives_them_work(cutter):
+    with stream._executor(cutter, 1) as pool:
+        assert pool.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
+    assert signal.getsignal(signal.SIGINT) != signal.SIG_IGN
 
 
 @pytest.mark.parametrize("workers", [0, 2])

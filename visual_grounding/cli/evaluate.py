@@ -146,6 +146,9 @@ def _check(args: argparse.Namespace) -> None:
         )
     check_resampling(args)
     from ..analysis.translation_scores import check_language
+    from ..storage.lines import check_read_again
+
+    check_read_again(*args.hypothesis, *args.twin, args.reference, args.source)
 
     for choice in ("target_lang", "source_lang") if args.comet else ("target_lang",):
         warning = check_language(getattr(args, choice), choice)

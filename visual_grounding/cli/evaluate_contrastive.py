@@ -56,10 +56,13 @@ def run(args: argparse.Namespace) -> None:
     from ..analysis.score_files import described_metric, write_score_files
     from ..analysis.significance import draw_sentences
     from ..storage.artefact import sha256_of_file
+    from ..storage.lines import check_read_again
 
     if (args.twin_correct is None) != (args.twin_incorrect is None):
         raise InputError("--twin-correct and --twin-incorrect should be given together, but one is missing.")
     check_resampling(args)
+    files = (args.correct, args.incorrect, args.reference, args.twin_correct, args.twin_incorrect)
+    check_read_again(*files)
     references = read_references(args.reference)
     pairs = {"hypothesis": (args.correct, args.incorrect)}
     if args.twin_correct:
@@ -93,7 +96,6 @@ def run(args: argparse.Namespace) -> None:
             "test": "McNemar's test, exact, two-sided",
             **compare_accuracies(ours, theirs)._asdict(),
         }
-    files = (args.correct, args.incorrect, args.reference, args.twin_correct, args.twin_incorrect)
     report = {
         "sentences": len(references),
         "test_set": {"file": args.reference, "sha256": sha256_of_file(args.reference)},

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 
+MOST_SHOWN = 200  # rows of a page: its picture of them takes half a gigabyte
+
 if TYPE_CHECKING:
     from ..analysis.report import ReportImage
     from ..images.sources import ImageSource
@@ -57,6 +59,22 @@ def open_image_source(args: argparse.Namespace) -> "ImageSource":
 def named_sources(args: argparse.Namespace) -> str:
     """What the flags name, for a message."""
     return " and ".join(args.images)
+
+
+def check_shown(count: int, what: str, *choices: str) -> None:
+    """Refuse a page that nobody would read, and whose pictures would fill the memory.
+
+    Args:
+        count: how many `what` are to be shown.
+        choices: arguments that say so.
+
+    Raises:
+        InputError: they are too many.
+    """
+    if count > MOST_SHOWN:
+        raise InputError(
+            f"a page shows at most {MOST_SHOWN} {what}, but {count} were asked for: make several.", *choices
+        )
 
 
 def check_pictures(

@@ -128,6 +128,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"visual-grounding {verb}: {error}{_flags(error, parser)}", file=sys.stderr)
         return 2
+    except (ImportError, AttributeError, TypeError) as error:  # what a package says that is too old
+        found = import_module("..diagnosis.environment", __package__).unfit_packages()
+        if not found:
+            raise
+        said = "; ".join(f"{each.text} {each.remedy}".rstrip() for each in found)
+        print(f"visual-grounding {verb}: {first_line(error)}. Packages should be others: {said}", file=sys.stderr)
+        return 2
     except BrokenPipeError:  # who reads what is printed has enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains once more at its end
         return UNREAD

@@ -43,11 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shares",
         type=int,
         nargs=3,
-        default=[80, 10, 10],
         metavar="PERCENT",
         help="with --all: of train, valid and test (default: 80 10 10)",
     )
-    parser.add_argument("--split-seed", type=int, default=1, help="with --all: of who goes where (default: 1)")
+    parser.add_argument("--split-seed", type=int, help="with --all: of who goes where (default: 1)")
     parser.add_argument(
         "--tokenizer", required=True, metavar="NAME|FOLDER", help="that of the text encoder: on the hub, or a folder"
     )
@@ -128,6 +127,11 @@ def _read(args: argparse.Namespace) -> tuple[dict[str, "LabelledText"], bool]:
     given = {split: getattr(args, split) for split in SPLITS if getattr(args, split)}
     if bool(given) == bool(args.all):
         raise InputError("either --all or some of --train, --valid and --test should be given.", "all", *SPLITS)
+    if not args.all and (args.shares is not None or args.split_seed is not None):
+        flags = ("shares", "split_seed")
+        raise InputError("rows are shared out where --all names them, but they are named split by split.", *flags)
+    args.shares = [80, 10, 10] if args.shares is None else args.shares
+    args.split_seed = 1 if args.split_seed is None else args.split_seed
     if min(args.shares) < 0 or not args.shares[0]:
         raise InputError(
             f"--shares should be three percentages, the first, of what is trained on, above 0, but are "
@@ -187,6 +191,8 @@ def _table_choices(args: argparse.Namespace) -> Any:
     level = getattr(args, "level", None)
     if level is not None:
         check_at_least_one(level=level)
+        if args.values:
+            raise InputError("--level is of senses with parts, but --values asks for numbers.", "level", "values")
     only = {name: value for name, _, value in (each.partition("=") for each in args.only)}
     return TableChoices(tuple(args.columns), args.values or None, only, level)
 
@@ -214,7 +220,9 @@ def _kept(
 
     from ..errors import InputError
     from ..storage.artefact import META
+    from ..storage.file_set import check_finished
     from ..text.example_files import read_asked
+    from ..text.words import DICTIONARY
 
     if not os.path.isfile(out / META):
         if asked is None:
@@ -225,6 +233,8 @@ def _kept(
         return asked, {}
     before, meta = read_asked(out)
     kept = {name: of for name, of in meta["splits"].items() if name not in splits}
+    if kept or asked is None:
+        check_finished(out, DICTIONARY)
     if kept and ((meta["signature"], asked or before) != (made, before) or "shares" in made):
         raise InputError(
             f"{out} should hold examples of one making, but has {', '.join(sorted(kept))} of an earlier run, made by "

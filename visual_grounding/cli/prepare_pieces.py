@@ -86,10 +86,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _check_texts(paths: list[Path], out: Path, taken: tuple[str, ...]) -> None:
-    import os
-
     from ..errors import InputError
+    from ..storage.lines import check_read_again
 
+    check_read_again(*paths)
     seen: dict[str, Path] = {}
     for path in paths:
         if path.name in seen:
@@ -101,11 +101,6 @@ def _check_texts(paths: list[Path], out: Path, taken: tuple[str, ...]) -> None:
             raise InputError(f"--text {path} should be called otherwise: {out / path.name} has a meaning of its own.")
         if path.resolve() == (out / path.name).resolve():
             raise InputError(f"--out {out} should be another folder than that of {path}, which would be overwritten.")
-        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-            raise InputError(
-                f"--text {path} should be a file, as it is read twice, but is a pipe or a device. Save it as a "
-                "file first."
-            )
         seen[path.name] = path
 
 
@@ -119,11 +114,15 @@ def _kept(out: Path, written: set[str], made: str, tokenizer_sha256: str) -> dic
 
     from ..errors import InputError
     from ..storage.artefact import META, read_meta
+    from ..storage.file_set import check_finished
+    from ..text.words import DICTIONARY
 
     if not os.path.isfile(out / META):
         return {}
     meta = read_meta(out, "pieces", signature=str, tokenizer_sha256=str, files=dict)
     kept = {name: of for name, of in meta["files"].items() if name not in written and os.path.exists(out / name)}
+    if kept:
+        check_finished(out, DICTIONARY)
     if kept and (meta["signature"], meta["tokenizer_sha256"]) != (made, tokenizer_sha256):
         raise InputError(
             f"{out} should hold pieces of one making, but has {', '.join(sorted(kept))} of an earlier run, made by "

@@ -14,6 +14,7 @@ DIR/results.json has all numbers, DIR/translations.tsv the translations.
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
     from ..analysis.translation_scores import signatures, text_forms
     from ..probes.entity_masking import hidden_words
     from ..shares import warn_of
-    from ..storage.lines import read_lines
+    from ..storage.lines import check_read_again, read_lines
     from ..text.word_positions import check_positions, read_positions
 
     check_running(args)
@@ -91,6 +92,9 @@ def run(args: argparse.Namespace) -> None:
             f"the length penalty should be between {-_MOST_LENPEN} and {_MOST_LENPEN}, but is {args.lenpen:g}.",
             "lenpen",
         )
+    if not math.isfinite(args.max_len_a) or args.max_len_a < 0:
+        raise InputError(f"tokens of a source token should be 0 or more, but are {args.max_len_a:g}.", "max_len_a")
+    check_read_again(args.text, args.positions, args.reference)
     lines = read_lines(args.text)
     positions = read_positions(args.positions)
     check_positions(positions, lines, str(args.positions), str(args.text))

@@ -98,7 +98,8 @@ def compared(args: argparse.Namespace) -> dict[str, tuple[Path, str | None]]:
 
 def changes_of(args: argparse.Namespace) -> dict[str, Any]:
     """Settings of the model's task that the flags change; what wasn't given stays as in training."""
-    return {name: value for name in _SETTINGS if (value := getattr(args, name)) not in (None, False)}
+    # 0 is a value, too.
+    return {name: value for name in _SETTINGS if (value := getattr(args, name)) is not None and value is not False}
 
 
 def write_results(

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .image_source import add_image_source, check_pictures, open_image_source
+from .image_source import add_image_source, check_pictures, check_shown, open_image_source
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -82,6 +82,7 @@ def run(args: argparse.Namespace) -> None:
     else:
         rng = np.random.default_rng(args.seed)
         rows = sorted(rng.choice(len(text), size=min(args.sample, len(text)), replace=False).tolist())
+    check_shown(len(rows), "sentences", "rows" if args.rows else "sample")
     if args.min_score is not None and not args.draw_regions:
         raise InputError(f"--min-score {args.min_score:g} is for regions that are drawn: give --draw-regions, too.")
     if args.draw_regions:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from .features_unchecked import add_features_unchecked, warn_of_unknown_making
-from .image_source import add_image_source, check_pictures, open_image_source
+from .image_source import add_image_source, check_pictures, check_shown, open_image_source
 
 if TYPE_CHECKING:
     from ..analysis.pointing_game import Pointing
@@ -275,6 +275,7 @@ def _sample(total: int, args: argparse.Namespace) -> list[int]:
     """--sample places among `total`, in their order."""
     import numpy as np
 
+    check_shown(min(args.sample, total), "texts", "sample")
     chosen = np.random.default_rng(args.seed).choice(total, size=min(args.sample, total), replace=False)
     return sorted(chosen.tolist())
 

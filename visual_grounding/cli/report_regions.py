@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from .image_source import add_image_source, check_pictures, open_image_source
+from .image_source import add_image_source, check_pictures, check_shown, open_image_source
 
 if TYPE_CHECKING:
     from ..features.store import FeatureStore
@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> None:
     if args.first < 1:
         raise InputError(f"--first should be 1 or more, but is {args.first}.")
     rows = _rows(store, args)
+    check_shown(len(rows), "images", "key" if args.key else "first")
     images = open_image_source(args)
     wanted = set(rows)
     places = {key: place for place, key in enumerate(images.keys) if key in wanted}

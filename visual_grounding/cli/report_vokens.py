@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError, check_at_least_one
-from .image_source import add_image_source, check_pictures, open_image_source
+from .image_source import add_image_source, check_pictures, check_shown, open_image_source
 
 if TYPE_CHECKING:
     from ..vokenization.vokens import Vokens
@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> None:
     check_at_least_one(first=args.first)
     vokens = Vokens(args.vokens)
     numbers = _lines(vokens, args)
+    check_shown(len(numbers), "lines", "lines" if args.lines else "first")
     images = open_image_source(args)
     lines = lines_with_vokens(vokens, numbers, images)
     pieces = [piece for line in lines for piece in line.pieces]

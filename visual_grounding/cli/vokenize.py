@@ -141,7 +141,8 @@ def _check_flags(args: argparse.Namespace) -> None:
 
 
 def _given(args: argparse.Namespace, names: set[str]) -> list[str]:
-    return [name for name in sorted(names) if getattr(args, name) not in (None, False)]
+    values = {name: getattr(args, name) for name in sorted(names)}
+    return [name for name, value in values.items() if value is not None and value is not False]  # 0 is given, too
 
 
 def _check_only_text(args: argparse.Namespace) -> None:

@@ -45,6 +45,10 @@ class GroundedMaskedLMCriterion(FairseqCriterion):
         super().__init__(task)
         if not 0 < region_loss_power < math.inf:
             raise InputError(f"--region-loss-power should be a number above 0, but is {region_loss_power}.")
+        if region_loss_power != 1 and str(getattr(task.cfg, "grounding_objective", "")) == "jmlm":
+            raise InputError(
+                "--region-loss-power is of regions that are learned: give --grounding-objective both or jmrm."
+            )
         self.power = region_loss_power
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
@@ -59,6 +63,9 @@ class GroundedMaskedLMCriterion(FairseqCriterion):
         found = model(**sample["net_input"], mask=self.task.mask, **asked)
         loss = found.idle
         logged: dict[str, Any] = {name: sample[name] for name in ("ntokens", "nsentences")}
+        # Always all of them, of the same kinds: fairseq adds up what the processes log without looking at the names.
+        nothing = loss.detach().new_zeros(())
+        logged |= {"words": 0, "right_words": nothing, "mlm_loss": nothing, "regions": 0, "region_loss": nothing}
         if found.words is not None:
             words = len(found.words.right)
             loss = loss + found.words.loss / words

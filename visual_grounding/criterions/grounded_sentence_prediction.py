@@ -49,7 +49,7 @@ class GroundedSentencePredictionCriterion(FairseqCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
         """Log the loss over all batches and processes, divided by what it is of."""
-        total, count = (sum(float(output[name]) for output in logging_outputs) for name in ("loss", "told"))
+        total, count = (sum(float(output.get(name, 0)) for output in logging_outputs) for name in ("loss", "told"))
         metrics.log_scalar("loss", total / count if count else 0.0, count, round=4)
 
     @staticmethod

@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ..errors import in_short
-from .findings import Finding, note, ok, wrong
+from .findings import Finding, Level, findings_of, note, ok, wrong
 
 PACKAGE = "visual_grounding"
 FAIRSEQ = "fairseq-fixed"  # retrieval works without it
@@ -46,6 +46,11 @@ def check_packages() -> Iterator[Finding]:
         else:
             yield wrong(f"{requirement.name} {state}.", remedy)
     yield ok(f"{', '.join(good)}.")
+
+
+def unfit_packages() -> list[Finding]:
+    """Those that are missing, or of a version that this package can't use."""
+    return [finding for finding in findings_of(check_packages, "packages") if finding.level is Level.WRONG]
 
 
 def installed(name: str) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, in_short
+from ..storage.artefact import check_array_whole, check_whole
 from ..storage.outside import check_file, load_array, open_file
 
 TORCH_SUFFIXES = (".pt", ".pth")
@@ -125,9 +126,16 @@ def as_numpy(array: Any) -> np.ndarray:
     return (array.float() if str(array.dtype) == "torch.bfloat16" else array).numpy()
 
 
-def stored_bytes(array: Any) -> int:
-    """Bytes that an array, or the storage behind a tensor, has in its file."""
-    return array.nbytes if isinstance(array, np.ndarray) else array.untyped_storage().nbytes()
+def check_mapped(path: Path, array: Any) -> None:
+    """Refuse a file that was cut short since its array, or the storage behind its tensor, was mapped.
+
+    Raises:
+        InputError: it was.
+    """
+    if isinstance(array, np.ndarray):
+        check_array_whole(array)
+    else:
+        check_whole(path, array.untyped_storage().nbytes())
 
 
 def sample_digest(path: Path) -> str:

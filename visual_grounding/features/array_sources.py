@@ -13,8 +13,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..images.sources import check_keys
-from ..storage.artefact import check_whole
-from .array_files import TORCH_SUFFIXES, as_numpy, check_float, map_array, sample_digest, stored_bytes
+from .array_files import TORCH_SUFFIXES, as_numpy, check_float, check_mapped, map_array, sample_digest
 from .blocks import SIZES, ArraySource, Block, check_kind, hint_of_four_axes, regions_first
 from .columns import COLUMNS
 from .imports.field_names import Wanted
@@ -89,7 +88,7 @@ class CollectionArray:
         """Some rows; none is unreadable."""
         found = {}
         for name, (path, array) in self._files.items():
-            check_whole(path, stored_bytes(array))
+            check_mapped(path, array)
             rows = array[start:stop]
             found[name] = regions_first(rows, self._channels_first) if name == "features" else np.array(as_numpy(rows))
         return Block(found.pop("features"), found, found.pop(SIZES, None), {})

@@ -1,10 +1,10 @@
 """Lists of what numbers of labels stand for."""
 
-import json
 from pathlib import Path
 
 from ..errors import InputError, in_short
 from ..storage.lines import read_lines
+from ..storage.outside import parse_json
 
 
 def read_names(path: str | Path) -> list[str]:
@@ -23,8 +23,8 @@ def read_names(path: str | Path) -> list[str]:
 
 def _of_json(path: Path, lines: list[str]) -> list[str]:
     try:
-        content = json.loads("\n".join(lines))
-    except (ValueError, RecursionError) as error:
+        content = parse_json("\n".join(lines))
+    except ValueError as error:
         raise InputError(f"{path} should be JSON, but isn't: {in_short(error)}.") from error
     if isinstance(content, dict):
         numbers = [str(number) for number in range(len(content))]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import InputError
-from ..storage.artefact import META, Keys, check_fields, check_whole, open_array, read_meta
+from ..storage.artefact import META, Keys, check_array_whole, check_fields, open_array, read_meta
 from ..storage.lines import read_lines
 from .columns import COLUMNS, NAMES, Columns, check_values, unfit
 
@@ -162,7 +162,7 @@ class FeatureStore:
         Raises:
             InputError: a row outside the store, or a file cut short meanwhile.
         """
-        check_whole(self.folder / "features.npy", self.features.nbytes)
+        check_array_whole(self.features)
         found = np.zeros(len(rows), dtype=bool)
         for start in range(0, len(rows), 1024):
             part = _rows_of(rows[start : start + 1024])
@@ -228,7 +228,7 @@ class FeatureStore:
 
     def _rows(self, name: str, array: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """A copy of some rows of one array; those of −1 hold anything."""
-        check_whole(self.folder / f"{name}.npy", array.nbytes)
+        check_array_whole(array)
         if ids.size and (ids.max() >= len(self) or ids.min() < -1):
             worst = int(ids.max() if ids.max() >= len(self) else ids.min())
             raise InputError(

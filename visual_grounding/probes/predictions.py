@@ -9,6 +9,7 @@ import torch
 from fairseq.data import FairseqDataset
 
 from ..analysis.prediction_scores import Predicted
+from ..errors import InputError
 from ..storage.lines import read_lines
 from ..text.example_files import ANSWERS, SIDES
 from ..text.labelled_text import TAGS, VALUES
@@ -57,5 +58,16 @@ def said_of(trained: Trained, predicted: Predicted) -> list[str]:
 
 
 def example_texts(folder: Path, split: str, sentences: int) -> list[list[str]]:
-    """The columns of an example folder: its sentences, and what is right."""
-    return [read_lines(folder / f"{split}.{name}") for name in (*SIDES[:sentences], ANSWERS)]
+    """The columns of an example folder: its sentences, and what is right.
+
+    Raises:
+        InputError: they are of different lengths.
+    """
+    columns = {name: read_lines(folder / f"{split}.{name}", pipes=False) for name in (*SIDES[:sentences], ANSWERS)}
+    for name, column in columns.items():
+        if len(column) != len(columns[ANSWERS]):
+            raise InputError(
+                f"{folder / split}.{name} should have {len(columns[ANSWERS])} lines, as {split}.{ANSWERS} has, but has "
+                f"{len(column)}. Make the folder again with: visual-grounding prepare …"
+            )
+    return list(columns.values())

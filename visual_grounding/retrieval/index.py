@@ -19,7 +19,7 @@ from ..errors import InputError, check_at_least_one
 from ..features.pixels import PixelSource, is_of_pixels
 from ..features.store import FeatureStore
 from ..features.store_writer import UNREADABLE
-from ..storage.artefact import Keys, check_whole, open_array, read_meta
+from ..storage.artefact import Keys, check_array_whole, open_array, read_meta
 from ..storage.ranks import this_rank
 from ..storage.shards import Shard, ShardedArtefact
 from ..storage.signature import signature
@@ -183,7 +183,7 @@ class Index:
     @contextmanager
     def _sound(self) -> Iterator[None]:
         """While embeddings are read."""
-        check_whole(self.folder / "embeddings.npy", self.embeddings.nbytes)
+        check_array_whole(self.embeddings)
         try:
             yield
         except NonFiniteRow as error:

@@ -13,7 +13,7 @@ from ..errors import InputError, check_at_least_one
 from ..features.store import FeatureStore
 from ..shares import warn_of
 from ..storage.artefact import sha256_of_file
-from ..storage.lines import sha256_of_lines
+from ..storage.lines import check_read_again, sha256_of_lines
 from ..text.nouns import NO_TAGGER, KnownNouns, Nouns, TaggedNouns, installed_tagger, singulars
 from ..text.stop_words import ENGLISH, stop_words_named
 from ..text.word_vectors import WordVectors, unit
@@ -127,6 +127,7 @@ class ObjectFinder(Finder):
         check_at_least_one(images_per_noun=args.images_per_noun)
         if not 0 <= args.seed < 2**32:  # as scikit-learn takes them
             raise InputError(f"a seed should be in 0..{2**32 - 1}, but is {args.seed}.", "seed")
+        check_read_again(args.nouns)
         stop_words = ENGLISH if args.stop_words is None else stop_words_named(args.stop_words)
         store, vectors = FeatureStore(args.image_features), WordVectors(args.word_vectors)
         found = NounCollection(args.nouns, store, vectors, stop_words, args.images_per_noun, args.seed)

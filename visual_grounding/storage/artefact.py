@@ -33,14 +33,19 @@ _AGAIN = "Delete its folder, and run the command that makes it again."
 
 
 def sha256_of_file(path: str | Path) -> str:
-    """Hex digest of a file's bytes, read in pieces."""
-    with open_file(path, pipes=True) as file:
+    """Hex digest of a file's bytes, read in pieces.
+
+    Raises:
+        OSError: as `open_file`.
+    """
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def json_text(content: dict[str, Any]) -> str:
     """JSON as artefacts have it."""
-    return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return text.encode("utf-8", "replace").decode("utf-8")  # a file's name may be no text
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -327,7 +332,7 @@ def check_whole(path: Path, mapped: int) -> None:
     One question to the file system; ask before each block of rows.
 
     Args:
-        mapped: bytes of the array in memory.
+        mapped: bytes up to the end of the array.
 
     Raises:
         InputError: it is gone or shorter than its array.
@@ -338,8 +343,8 @@ def check_whole(path: Path, mapped: int) -> None:
         raise InputError(f"{path} vanished while it was being read: {error.strerror or error}.") from error
     if size < mapped:
         raise InputError(
-            f"{path} was changed while it was being read: its array has {mapped} bytes, but the file now only {size}. "
-            "Put it back and run the same command again."
+            f"{path} was changed while it was being read: its array ends at byte {mapped}, but the file now at "
+            f"{size}. Put it back and run the same command again."
         )
 
 

@@ -49,6 +49,20 @@ def write_file_set(
         raise InputError(f"{folder} can't be written: {error.strerror or error}.") from error
 
 
+def check_finished(folder: Path, last: str) -> None:
+    """Refuse to leave files of earlier runs as they are where `write_file_set` was interrupted: whose they are is lost.
+
+    Raises:
+        InputError: `last` isn't there.
+    """
+    if not (folder / last).is_file():
+        raise InputError(
+            f"{folder} should be whole before files are added to it, but has no {last}: a command that wrote there was "
+            "interrupted, and files of two runs may lie in it. Delete that folder, or give all files together.",
+            "out",
+        )
+
+
 def _flush(path: Path) -> None:
     """Bring a file to disk, before its name says that it is whole."""
     with open(path, "rb") as file:

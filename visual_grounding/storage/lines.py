@@ -4,6 +4,7 @@ import codecs
 import gzip
 import hashlib
 import io
+import os
 import sys
 import zlib
 from collections.abc import Iterator
@@ -55,6 +56,22 @@ def iterate_lines(path: str | Path, pipes: bool = True) -> Iterator[str]:
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{path} can't be read: {reason.rstrip('.')}.") from error
+
+
+def check_read_again(*paths: str | Path | None) -> None:
+    """Refuse a pipe where a file is read more than once, by its digest maybe: the second time it is empty, or waits.
+
+    Args:
+        paths: files; None for one that wasn't named.
+
+    Raises:
+        InputError: one is a pipe, a device or standard input.
+    """
+    for path in map(Path, filter(None, paths)):
+        piped = os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+        if path == STANDARD_INPUT or piped:
+            what = "standard input" if path == STANDARD_INPUT else "a pipe or a device"
+            raise InputError(f"{path} should be a file, as it is read twice, but is {what}. Save it as a file first.")
 
 
 def check_is_text(path: Path, beginning: bytes) -> None:

@@ -8,6 +8,7 @@ import errno
 import io
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import numpy as np
 from ..errors import InputError, in_short
 
 _OPENED = ("/dev/fd/", "/dev/stdin", "/proc/")  # by whoever started this process
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _NO_FILE = "is a pipe or a device, not a file"
 
 
@@ -81,12 +83,41 @@ def read_json(path: str | Path) -> Any:
 
     Raises:
         OSError: as `open_file`.
-        ValueError: it isn't UTF-8, isn't JSON, or nests too deeply.
+        ValueError: it isn't UTF-8, or as `parse_json`.
+    """
+    return parse_json(read_bytes(path).decode("utf-8"))
+
+
+def parse_json(text: str) -> Any:
+    """What JSON says.
+
+    Raises:
+        ValueError: it isn't JSON, nests too deeply, or has half a character, such as "\\ud83d", in its text.
     """
     try:
-        return json.loads(read_bytes(path).decode("utf-8"))
+        content = json.loads(text)
+        check_characters(content, text)
     except RecursionError as error:
         raise ValueError("it nests too deeply") from error
+    return content
+
+
+def check_characters(content: Any, text: str) -> None:
+    """Refuse what can be no text again, though JSON may escape it; two halves are one character.
+
+    Args:
+        content: what was read.
+        text: from this.
+
+    Raises:
+        ValueError: there is half a character, as above.
+        RecursionError: it nests too deeply.
+    """
+    if _HALF.search(text):
+        try:
+            json.dumps(content, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError("it has half a character (\\ud800 to \\udfff)") from error
 
 
 def load_array(path: str | Path, mapped: bool = False) -> Any:

@@ -15,6 +15,12 @@ from fairseq.tasks import FairseqTask
 class OneIterator(FairseqTask):
     """A task that has one iterator of a split at a time; a mixin, before the task that it derives from otherwise."""
 
+    def valid_step(self, sample: dict[str, Any], model: Any, criterion: Any) -> tuple[Any, Any, dict[str, Any]]:
+        """Loss of a batch: 0 of an empty one, which fairseq-validate gives a process that has no batch left."""
+        if not sample:
+            return 0.0, 0, {"loss": 0.0, "ntokens": 0, "nsentences": 0, "sample_size": 0}
+        return super().valid_step(sample, model, criterion)  # type: ignore[no-any-return]
+
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> EpochBatchIterator:
         """As fairseq's; an earlier iterator of this split is done with, unless it is the one that is returned.
 

@@ -185,7 +185,12 @@ class UnderstandingTask(OwnCriterions, ValidationScores):
 
         def line(side: str, number: int) -> list[str]:
             if side not in texts:
-                texts[side] = read_lines(f"{folder / split}.{side}")
+                texts[side] = read_lines(f"{folder / split}.{side}", pipes=False)
+                if len(texts[side]) != len(examples):
+                    raise InputError(
+                        f"{folder / split}.{side} should have {len(examples)} lines, as its pieces have, but has "
+                        f"{len(texts[side])}. Make the folder again with: visual-grounding prepare …"
+                    )
             return [texts[side][number]]
 
         written = [partial(line, suffix.removeprefix(".") or SIDES[0]) for suffix in self.sides]

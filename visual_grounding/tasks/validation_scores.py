@@ -90,10 +90,7 @@ class ValidationScores(OneIterator):
         """Loss of a batch; what the criterion hands over, in every process, waits for the scores of the split."""
         self._open = {}
         try:
-            if sample:
-                result = super().valid_step(sample, model, criterion)
-            else:  # fairseq-validate gives a process without a batch left an empty one
-                result = 0.0, 0, {"loss": 0.0, "ntokens": 0, "nsentences": 0, "sample_size": 0}
+            result = super().valid_step(sample, model, criterion)
             mine = self._open
         finally:
             self._open = None

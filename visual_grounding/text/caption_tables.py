@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from ..errors import InputError, in_short
 from ..storage.outside import open_file, read_json
+from .captions import is_parquet
 
 ENDINGS = (".parquet", ".arrow")
 _ROWS = 4096
@@ -18,8 +19,8 @@ _END = b"\xff\xff\xff\xff\0\0\0\0"  # of a stream that was written to its end
 
 
 def is_table(path: Path) -> bool:
-    """Whether a path is called like such tables: a file, a folder, or a pattern such as `data/train-*.parquet`."""
-    return path.is_dir() or path.suffix in ENDINGS
+    """Whether a path is such tables: by its name, or pattern (`data/train-*.parquet`), or as a parquet file."""
+    return path.is_dir() or path.suffix in ENDINGS or is_parquet(path)
 
 
 def iterate_caption_tables(path: Path, key_column: str | None, caption_column: str | None) -> Iterator[tuple[str, str]]:
@@ -59,7 +60,10 @@ def iterate_caption_tables(path: Path, key_column: str | None, caption_column: s
 def _files(path: Path) -> list[Path]:
     """The files of a table, by name."""
     if not path.is_dir():
-        files = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
+        try:
+            files = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
+        except ValueError as error:  # `**` within a name
+            raise InputError(f"{path} should be a pattern of files, but: {error}.") from error
         if not files:
             raise InputError(f"{path} should be tables of captions, but there is none.")
         return files

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..storage.artefact import sha256_of_file
-from ..storage.lines import iterate_lines
+from ..storage.lines import check_read_again, iterate_lines
 from ..storage.outside import open_file
 
 
@@ -16,8 +16,11 @@ def iterate_captions(path: str | Path) -> Iterator[tuple[str, str]]:
         InputError: as `iterate_lines`, or it is parquet, or a line without a tab, or with an empty key or caption, or
             no line at all.
     """
-    if _is_parquet(path):
-        raise InputError(f"{path} should be lines of `key<TAB>caption`, but is parquet; `prepare captions` reads that.")
+    if is_parquet(path):
+        raise InputError(
+            f"{path} should be lines of `key<TAB>caption`, but is parquet. Make lines of it: visual-grounding "
+            "prepare captions … --out DIR writes DIR/train.tsv."
+        )
     number = 0
     for number, line in enumerate(iterate_lines(path), 1):
         key, tab, caption = line.partition("\t")
@@ -28,8 +31,8 @@ def iterate_captions(path: str | Path) -> Iterator[tuple[str, str]]:
         raise InputError(f"{path} should hold captions, but is empty.")
 
 
-def _is_parquet(path: str | Path) -> bool:
-    """Asked of files alone: what is read from a pipe is gone."""
+def is_parquet(path: str | Path) -> bool:
+    """Whether a file begins as parquet does; asked of files alone: what is read from a pipe is gone."""
     if not Path(path).is_file():
         return False
     try:
@@ -52,8 +55,9 @@ def digest_of_captions(path: str | Path) -> str:
     """sha256 of a file of captions.
 
     Raises:
-        InputError: it can't be read.
+        InputError: it can't be read, or is a pipe, which is empty afterwards.
     """
+    check_read_again(path)
     try:
         return sha256_of_file(Path(path))
     except OSError as error:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..storage.artefact import FORMAT_VERSION, META, json_text, read_meta
+from ..storage.artefact import FORMAT_VERSION, META, check_fields, json_text, read_meta
 from ..storage.lines import sha256_of_lines
 from ..storage.text_files import write_text_files
 from .labelled_text import CLASSES, TAGS, VALUES, Example
@@ -201,6 +201,17 @@ def read_asked(folder: Path) -> tuple[Asked, dict[str, Any]]:
     )
     if not all(isinstance(label, str) for label in meta["labels"]):
         raise InputError(f"{folder / META} should have names as labels, but has others. Make the folder again.")
+    choices: dict[str, tuple[object, ...]] = {"answers": (CLASSES, VALUES, TAGS), "sentences": (1, len(SIDES))}
+    for name, known in choices.items():
+        if meta[name] not in known:
+            wanted = " or ".join(map(str, known))
+            raise InputError(
+                f"{folder / META} should have {wanted} as {name!r}, but has {meta[name]!r:.80}. Make the folder again."
+            )
+    for split, of in meta["splits"].items():
+        if not isinstance(of, dict):
+            raise InputError(f"{folder / META} should have a table as split {split!r:.80}, but has {of!r:.80}.")
+        check_fields(folder / META, of, {"examples": int, "sha256": str})
     return Asked(
         meta["answers"], tuple(meta["labels"]), meta["sentences"], bool(meta.get("word")), meta["separators"]
     ), meta

@@ -5,7 +5,6 @@ A table is TSV without quotes, as GLUE's are; CSV where its name ends in .csv; a
 """
 
 import csv
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any
 
 from ..errors import InputError, in_short
 from ..storage.lines import iterate_lines
+from ..storage.outside import parse_json
 from .labelled_text import Example, LabelledText, one_line
 
 _SHOWN = 12  # columns that a message names
@@ -183,8 +183,8 @@ def _objects(path: Path, lines: Iterator[str]) -> Iterator[tuple[list[Any], int]
     names: list[str] = []
     for number, line in enumerate(lines, 1):
         try:
-            read = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            read = parse_json(line)
+        except ValueError as error:
             raise InputError(f"{path}:{number} should be a JSON object, but isn't: {in_short(error)}.") from error
         if not isinstance(read, dict):
             raise InputError(f"{path}:{number} should be a JSON object, but is {line[:80]}.")
@@ -220,7 +220,8 @@ def _columns(path: Path, of: TableFormat, header: list[str], choices: TableChoic
         return [header[_place(path, header, (name,))] for name in choices.columns]
     first = _place(path, header, of.first)
     second = [name for name in of.second if name in header and header.index(name) != first]
-    wanted = [header[first], *second[:1], header[_place(path, header, of.answer)]]
+    second = [header[_place(path, header, (name,))] for name in second[:1]]
+    wanted = [header[first], *second, header[_place(path, header, of.answer)]]
     if not second and not of.single:
         _place(path, header, of.second)
     return wanted
@@ -230,10 +231,14 @@ def _place(path: Path, header: list[str], names: Sequence[str]) -> int:
     """Where the first of these columns is that there is.
 
     Raises:
-        InputError: there is none of them.
+        InputError: there is none of them, or two of it.
     """
     for name in names:
         if name in header:
+            if header.count(name) > 1:
+                raise InputError(
+                    f"{path} should have one column {name}, but has {header.count(name)}. Rename the others."
+                )
             return header.index(name)
     has = ", ".join(header[:_SHOWN]) + (", …" if len(header) > _SHOWN else "")
     raise InputError(f"{path} should have a column {' or '.join(names)}, but has {has}.", "columns")

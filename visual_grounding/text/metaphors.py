@@ -35,6 +35,10 @@ def read_metaphors(path: Path, part_of_speech: str = NOUN) -> LabelledText:
             reader = csv.DictReader(file, strict=True)
             names = reader.fieldnames or []
             read = _verb if "verb_idx" in names else _words
+            if read is _verb and part_of_speech != NOUN:
+                raise InputError(
+                    f"{path} names a verb in each row, so there is no {part_of_speech} to ask of.", "part_of_speech"
+                )
             wanted = ("sentence", "verb_idx", "label") if read is _verb else ("sentence", "label_seq", "pos_seq")
             lacking = [name for name in wanted if name not in names]
             if lacking:

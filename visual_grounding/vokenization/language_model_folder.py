@@ -160,14 +160,22 @@ def _model(
         positions = shift_positions(own[family.prefix + POSITIONS], PAD, special.get("pad_token_id", PAD))
         own[family.prefix + POSITIONS] = positions
         choices = {**choices, "max_position_embeddings": len(positions)}
+    if choices.get("num_hidden_layers", 0) > len(weights):
+        raise ValueError(f"it has {choices['num_hidden_layers']} layers, and {len(weights)} weights")
     config = family.part(0)(**choices, vocab_size=pieces, **special)
-    if _has_head(weights):
-        model = family.part(2)(config)
-    else:
-        model = family.part(1)(config, add_pooling_layer=False)
+    whole = _has_head(weights)
+    if not whole:
         own = {name.removeprefix(family.prefix): weight for name, weight in own.items()}
+
+    def build() -> Any:
+        return family.part(2)(config) if whole else family.part(1)(config, add_pooling_layer=False)
+
+    with torch.device("meta"):  # claims no memory: sizes that don't belong to the weights are refused first
+        planned = build()
+    other = "It was made by another version of this package."
+    check_weights_fit(dict(planned.named_parameters()), own, checkpoint, type(planned).__name__, other)
+    model = build()
     wanted = dict(model.named_parameters())  # a tied one once
-    check_weights_fit(wanted, own, checkpoint, type(model).__name__, "It was made by another version of this package.")
     with torch.no_grad():
         for name, weight in wanted.items():
             weight.copy_(own[name])

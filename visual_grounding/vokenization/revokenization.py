@@ -22,7 +22,7 @@ from ..features.extraction import map_ahead
 from ..progress import progress_bar
 from ..storage.artefact import META, sha256_of_file
 from ..storage.growing import GrowingArtefact
-from ..storage.lines import STANDARD_INPUT
+from ..storage.lines import check_read_again
 from ..storage.ranks import this_rank
 from ..storage.signature import signature
 from ..text.pretrained_tokenizer import composed
@@ -140,12 +140,9 @@ def check_text(source: Vokens, text: Sequence[Path]) -> None:
     """Refuse a text that the vokens aren't of, before anything is made of it.
 
     Raises:
-        InputError: it is another one, can't be read, or is standard input, which can't be read twice.
+        InputError: it is another one, can't be read, or is a pipe, which can't be read twice.
     """
-    if STANDARD_INPUT in text:
-        raise InputError(
-            "the text should be a file, as it is read twice, but is standard input. Save it first.", "text"
-        )
+    check_read_again(*text)
     reader = TextReader(text)
     for _ in reader.shards():
         pass

@@ -5,6 +5,7 @@ cut: in a thread on a CPU, whose cores are busy anyway, in processes beside a GP
 cuts and fails ends the run with its error. A rerun reads the text again, and does the shards that aren't there.
 """
 
+import signal
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -166,6 +167,11 @@ def _cut_ahead(
 _cutter: Cutter  # of a process or thread that cuts
 
 
+def _begin_worker(cutter: Cutter) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the process that gives the work ends the others
+    _set_cutter(cutter)
+
+
 def _set_cutter(cutter: Cutter) -> None:
     global _cutter
     _cutter = cutter
@@ -180,7 +186,7 @@ def _executor(cutter: Cutter, workers: int) -> Executor:
     if workers < 1:
         return ThreadPoolExecutor(1, initializer=_set_cutter, initargs=(cutter,))
     # Not forked: a process with CUDA, or with the threads of a tokenizer, can't be.
-    return ProcessPoolExecutor(workers, get_context("spawn"), _set_cutter, (cutter,))
+    return ProcessPoolExecutor(workers, get_context("spawn"), _begin_worker, (cutter,))
 
 
 def _taken(shard: tuple[Shard, "Future[CutText] | None"]) -> tuple[Shard, CutText | None]:

@@ -46,6 +46,7 @@ def test_json_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (b'{"a": 1}', r"should be a JSON list of objects, but begins with '{\"a\": 1}'"),
         (b"[{}, 7, {}]", r"but number 1 is '7'"),
         (b'[{}, {"a": 1', r"but is broken or cut off after 1 of them"),
+        (b'[{}, {"a": "x\\ud800"}]', r"but number 1 can't be read: it has half a character"),
         (b"[{}, {a}]", r"but is broken or cut off after 1 of them"),
         (b"", r"but is broken or cut off after 0 of them"),
         (b'[{"a": "\xff"}]', r"should be UTF-8, but isn't"),

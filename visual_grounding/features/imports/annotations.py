@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import InputError, in_short
 from ...storage.lines import iterate_lines
-from ...storage.outside import open_text, read_bytes
+from ...storage.outside import check_characters, open_text, read_bytes
 from ..box_lines import KEYS, SIZE, BoxLine, check_box, parse_finite
 from .image_keys import KeyFormat
 
@@ -44,12 +44,14 @@ def stream_json(path: Path) -> Iterator[dict[str, Any]]:
                     place = _BETWEEN.match(text, place).end()  # type: ignore[union-attr]  # it matches nothing, too
                     if text.startswith("]", place):
                         return
+                    start = place
                     try:
-                        found, place = decoder.raw_decode(text, place)
+                        found, place = decoder.raw_decode(text, start)
                     except (ValueError, RecursionError):
                         break  # not all of it was read
                     if not isinstance(found, dict):
                         raise InputError(f"{wrong} number {number} is {str(found)[:20]!r}.")
+                    check_characters(found, text[start:place])
                     number += 1
                     yield found
                 text = text[place:]
@@ -58,6 +60,8 @@ def stream_json(path: Path) -> Iterator[dict[str, Any]]:
         raise InputError(f"{path} should be UTF-8, but isn't: {in_short(error)}.") from error
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise InputError(f"{wrong} number {number} can't be read: {in_short(error)}.") from error
     raise InputError(f"{wrong} is broken or cut off after {number} of them.")
 
 

@@ -1,0 +1,32 @@
+"""Pages that nobody would read are refused by every verb that makes some."""
+
+from pathlib import Path
+
+import pytest
+from cli.test_absurd_numbers import commands, run, world  # noqa: F401 - a fixture
+
+from visual_grounding.cli import image_source
+
+SHOWN = {
+    "report": (["--sample", 2], "2 sentences", "--sample"),
+    "report regions": (["--first", 2], "2 images", "--first"),
+    "report vokens": (["--lines", 0, 1], "2 lines", "--lines"),
+    "report heatmap": (["--pair", "1.png", "w1"], "2 texts", "--sample"),
+}
+
+
+@pytest.mark.parametrize("verb", SHOWN)
+def test_a_page_shows_so_many_at_most(
+    world: Path,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+) -> None:
+    flags, told, flag = SHOWN[verb]
+    words = [*commands(world)[verb], *flags, "--out", tmp_path / "out"]
+    monkeypatch.setattr(image_source, "MOST_SHOWN", 1)
+    status, said = run(verb, words)
+    assert status == 2 and not (tmp_path / "out").exists()
+    assert f"a page shows at most 1 {told.split()[1]}, but {told.split()[0]} were asked for" in said and flag in said
+    monkeypatch.setattr(image_source, "MOST_SHOWN", 2)
+    assert run(verb, words)[0] == 0
