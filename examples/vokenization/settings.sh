@@ -12,7 +12,7 @@ every_task="sst2 qnli qqp mnli codah xquad rte mrpc stsb"
 fewer=${TASKS:-sst2 qnli qqp mnli}
 if [ -n "$FULL" ]; then ROWS=${ROWS:-$every_row} TASKS=${TASKS:-$every_task}; fi
 # What takes longest first, so that no core waits for it at the end.
-ROWS=${ROWS:-voken shuffled mlm-more} TASKS=${TASKS:-sst2 qqp mnli}
+ROWS=${ROWS:-voken shuffled mlm-more} TASKS=${TASKS:-mnli qqp sst2}
 tasks_of() { # ROW: its tasks
     if [ -z "$FULL" ]; then echo "$TASKS"; return 0; fi
     case $1 in mlm-more | voken) echo "$TASKS" ;; *) echo "$fewer" ;; esac
@@ -59,4 +59,17 @@ finetune() { # SEED ROW: lanes that make OUT/seedS/scores/ROW/TASK.json of each 
         later run "seed$1/finetune-$2-$task" python $here/finetune.py --model "${model[@]}" --task "$task" --data "$OUT/tasks/$task" \
             --seed "$1" --epochs "$TASK_EPOCHS" --out "$OUT/seed$1/scores/$2/$task.json"
     done
+}
+
+corpora() { # lanes that need no language model: OUT/floors.json, OUT/stats
+    local texts=() task
+    if asked voken; then
+        later run floors python $here/floors.py --matcher "$OUT/matchers/tokens" --control "$OUT/matchers/shuffled" --photos "$OUT/photos" \
+            --captions "$OUT/captions/valid.tsv" --train "$OUT/vokens/matching/train" --valid "$OUT/vokens/matching/valid" \
+            --out "$OUT/floors.json"
+    fi
+    for task in $every_task; do texts+=("$task=$OUT/tasks/$task/sentences.txt"); done
+    later run stats visual-grounding stats --text "captions=$OUT/text/captions.txt" "wiki=$OUT/text/wiki.txt" \
+        "all=$OUT/text/train.txt" "${texts[@]}" --tokenizer "$BERT" --by-line captions --reference wiki --captions captions \
+        --out "$OUT/stats"
 }

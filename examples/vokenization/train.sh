@@ -60,6 +60,7 @@ for seed in $(seq "$SEEDS"); do
         later row "$seed" "$name"
         lane[$name]=$!
     done
+    corpora
     for name in $ROWS; do
         if ! learned "$seed" "$name"; then continue; fi
         finetune "$seed" "$name"

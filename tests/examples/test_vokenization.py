@@ -350,7 +350,7 @@ def test_scripts_say_what_is_missing(variables, message, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("choices", "tasks"),
     [
-        ({}, ("sst2 qqp mnli", "sst2 qqp mnli")),
+        ({}, ("mnli qqp sst2", "mnli qqp sst2")),
         ({"FULL": "yes"}, ("sst2 qnli qqp mnli codah xquad rte mrpc stsb", "sst2 qnli qqp mnli")),
         ({"FULL": "yes", "TASKS": "rte"}, ("rte", "rte")),
     ],
