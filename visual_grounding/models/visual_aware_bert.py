@@ -133,7 +133,9 @@ class VisualAwareBertModel(PredictionModel):
 
 
 def _check_flags(args: Namespace, task: Any) -> None:
-    """Refuse what would be left alone in silence, where nothing comes from a checkpoint that is loaded.
+    """Refuse what contradicts, where nothing comes from a checkpoint that is loaded.
+
+    Other flags of the images stay allowed without any: a text-only twin is trained by the same command.
 
     Raises:
         InputError: a size of features without images; another encoder than the one that training goes on with.
