@@ -127,7 +127,7 @@ def test_table_says_what_was_hidden_and_how_sure_it_is(animals: Path, tmp_path: 
         ({"split": "tset"}, "should hold binarised text of the split 'tset'"),
         ({"batch_size": "0"}, "batch size should be at least 1, but is 0. See --batch-size"),
         ({"max_len_a": "-100"}, "tokens of a source token should be 0 or more, but are -100. See --max-len-a"),
-        ({"max_len_a": "inf"}, "tokens of a source token should be 0 or more, but are inf. See --max-len-a"),
+        ({"max_len_a": "inf"}, "--max-len-a should be a number, but is inf"),
         ({"seed": "-1"}, "--seed should be 0 or more, but is -1"),
         ({"device": "gpu"}, "the device should be cpu, cuda or cuda:N, but is gpu"),
     ],

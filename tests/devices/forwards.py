@@ -761,7 +761,7 @@ def grounded_language_model(dtype: torch.dtype) -> Run:
     """Hidden words and hidden regions of lines with two images, one, and none; and words of text alone."""
     encoder = GroundedEncoder(encoder_choices("albert", 8), encoder_choices("bert", 16), 6, 3)
     model = made(GroundedAlbertModel(encoder), dtype)
-    criterion = GroundedMaskedLMCriterion(Namespace(mask=4), 2.0)
+    criterion = GroundedMaskedLMCriterion(Namespace(mask=4, cfg=Namespace(grounding_objective="both")), 2.0)
     tokens = torch.tensor([[5, 6, 7, 2], [8, 9, 2, 1], [6, 2, 1, 1]])
     absences = absent([0, 0, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]).view(3, 2, 2)
     visual = {"features": numbers(3, 2, 2, 6).half(), "padding_mask": absences}

@@ -50,7 +50,8 @@ def test_a_store_and_an_index_that_lack_less_than_their_header_are_noticed(tmp_p
     folder = make_store(tmp_path / "store")
     store = FeatureStore(folder)
     arrays = open_arrays(folder / "features.npy", folder / "keys.txt")
-    index = build_index(make_retriever(tmp_path / "retriever"), store, tmp_path / "index")
+    build_index(make_retriever(tmp_path / "retriever"), store, tmp_path / "index")
+    index = Index(tmp_path / "index")
     for path in (folder / "features.npy", tmp_path / "index/embeddings.npy"):
         os.truncate(path, path.stat().st_size - 64)
     for read in (
@@ -154,8 +155,8 @@ def test_array_cut_short_under_its_reader_is_told_and_does_not_kill(tmp_path: Pa
     assert done.returncode == 0, (done.returncode, done.stderr)
     first, second = done.stdout.splitlines()
     said = "was changed while it was being read: its array ends"
-    assert f"store/features.npy {said} 60000 bytes, but the file now only 200. Put it back and run the same" in first
-    assert f"f.npy {said} 120000 bytes, but the file now only 300." in second
+    assert f"store/features.npy {said} at byte 60128, but the file now at 200. Put it back and run the same" in first
+    assert f"f.npy {said} at byte 120128, but the file now at 300." in second
     with pytest.raises(InputError, match=r"features\.npy should be a plain \.npy array, but can't be read"):
         FeatureStore(tmp_path / "store")  # and what the rerun says
 

@@ -393,7 +393,9 @@ def test_index_that_is_cut_short_or_holds_no_numbers_is_refused(tmp_path) -> Non
         index.search(queries, 1)
     with open(path, "r+b") as file:
         file.truncate(130)
-    with pytest.raises(InputError, match=re.escape(f"{path} was changed while it was being read: its array ends 640")):
+    with pytest.raises(
+        InputError, match=re.escape(f"{path} was changed while it was being read: its array ends at byte 768")
+    ):
         index.nearest(queries)
 
 

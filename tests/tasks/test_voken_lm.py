@@ -146,7 +146,6 @@ def test_tokens_as_labels_need_no_vokens(voken_world):
         ),
         ({"mask_prob": 0.0}, r"--mask-prob should be more than 0 and at most 1, but is 0\.0"),
         ({"tokens_per_sample": 2}, r"--tokens-per-sample should be more than 2, which .* take, but is 2"),
-        ({"voken_labels": "tokens"}, "--voken-labels tokens takes the pieces of the text, and reads no vokens"),
         ({"mlm_weight": -1.0}, r"--mlm-weight should be a number of at least 0, but is -1\.0"),
         ({"voken_weight": float("inf")}, "--voken-weight should be a number of at least 0, but is inf"),
         ({"mlm_weight": 0.0, "vokens": None}, "there is nothing to learn: --mlm-weight 0 leaves masked words out"),

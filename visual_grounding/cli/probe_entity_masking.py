@@ -14,7 +14,6 @@ DIR/results.json has all numbers, DIR/translations.tsv the translations.
 """
 
 import argparse
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -92,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
             f"the length penalty should be between {-_MOST_LENPEN} and {_MOST_LENPEN}, but is {args.lenpen:g}.",
             "lenpen",
         )
-    if not math.isfinite(args.max_len_a) or args.max_len_a < 0:
+    if args.max_len_a < 0:
         raise InputError(f"tokens of a source token should be 0 or more, but are {args.max_len_a:g}.", "max_len_a")
     check_read_again(args.text, args.positions, args.reference)
     lines = read_lines(args.text)

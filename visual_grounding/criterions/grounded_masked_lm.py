@@ -45,7 +45,7 @@ class GroundedMaskedLMCriterion(FairseqCriterion):
         super().__init__(task)
         if not 0 < region_loss_power < math.inf:
             raise InputError(f"--region-loss-power should be a number above 0, but is {region_loss_power}.")
-        if region_loss_power != 1 and str(getattr(task.cfg, "grounding_objective", "")) == "jmlm":
+        if region_loss_power != 1 and str(task.cfg.grounding_objective) == "jmlm":
             raise InputError(
                 "--region-loss-power is of regions that are learned: give --grounding-objective both or jmrm."
             )

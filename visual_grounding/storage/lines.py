@@ -67,7 +67,7 @@ def check_read_again(*paths: str | Path | None) -> None:
     Raises:
         InputError: one is a pipe, a device or standard input.
     """
-    for path in map(Path, filter(None, paths)):
+    for path in (Path(path) for path in paths if path is not None):
         piped = os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
         if path == STANDARD_INPUT or piped:
             what = "standard input" if path == STANDARD_INPUT else "a pipe or a device"

@@ -254,8 +254,6 @@ def _check_flags(cfg: VokenLMConfig) -> None:
     labels, sentence = str(cfg.voken_labels), str(cfg.voken_sentence_label)
     if labels in ("shuffled", "random") and not cfg.vokens:
         raise InputError(f"--voken-labels {labels} takes the place of vokens: give those, too, as --vokens DIR.")
-    if labels == "tokens" and cfg.vokens:
-        raise InputError("--voken-labels tokens takes the pieces of the text, and reads no vokens: leave --vokens out.")
     if sentence != "none" and (labels != "vokens" or not cfg.vokens):
         raise InputError(f"--voken-sentence-label {sentence} asks for vokens: give --vokens DIR and no --voken-labels.")
     if cfg.mlm_weight == 0 and (cfg.voken_weight == 0 or not (cfg.vokens or labels == "tokens")):
