@@ -72,6 +72,8 @@ def main() -> int:
                 retrieve_seconds.append(seconds)
                 retrieve_terms.append([1.0, count, count * images])
                 print(f"retrieve: {count} sentences, {images} images, {seconds:.2f} s", flush=True)
+    if len(index_seconds) < 2:
+        raise SystemExit("a slope takes two sizes: give it more time, or fewer --images")
     start, per_image = fit(index_terms, index_seconds)
     indexing = start + per_image * MILLION
     start, per_sentence, per_product = fit(retrieve_terms, retrieve_seconds)

@@ -5,13 +5,7 @@ case $device in
     cuda) on_device=() ;;
     *) echo "DEVICE should be cpu or cuda, but is $device" >&2; exit 2 ;;
 esac
-mkdir -p "$out"
-exec {lock}<"$out"
-if command -v flock >/dev/null && ! flock -n "$lock"; then # what runs in it would lose its files
-    echo "$out is in use by another run. Wait for it, or choose another OUT." >&2
-    exit 2
-fi
-find "$out" -mindepth 1 -delete # not the folder, which is locked
+rm -rf "$out"
 mkdir -p "$out/logs" "$out/translations"
 started=$SECONDS
 

@@ -60,7 +60,7 @@ for seed in $(seq "$SEEDS"); do
         later row "$seed" "$name"
         lane[$name]=$!
     done
-    corpora
+    if [ "$seed" = 1 ]; then corpora; fi
     for name in $ROWS; do
         if ! learned "$seed" "$name"; then continue; fi
         finetune "$seed" "$name"

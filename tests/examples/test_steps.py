@@ -41,17 +41,6 @@ def test_one_recipe_at_a_time_works_in_a_folder(recipe, tmp_path):
     assert lanes.returncode == 0 and lanes.stdout.count("] ") == 2, lanes.stderr  # lanes of one recipe
 
 
-def test_one_quickstart_at_a_time_works_in_a_folder(tmp_path):
-    script = f"out={tmp_path}/out; source {REPOSITORY}/examples/quickstart/steps.sh; : > $out/mine"
-    twice = f"set -e; {script}; bash -c '{script}' || echo refused $?; ls $out"
-    done = subprocess.run(["bash", "-c", twice], capture_output=True, text=True)
-    assert done.stdout.split() == ["refused", "2", "logs", "mine", "translations"], done.stderr
-    assert f"{tmp_path}/out is in use by another run. Wait for it" in done.stderr
-    (tmp_path / "out/left").write_text("")
-    assert subprocess.run(["bash", "-c", script]).returncode == 0
-    assert sorted(os.listdir(tmp_path / "out")) == ["logs", "mine", "translations"]  # made anew
-
-
 def test_how_matrices_are_multiplied_goes_to_every_command(recipe):
     said = "echo $VISUAL_GROUNDING_MATMUL"
     assert [recipe(said).stdout, recipe(said, MATMUL="bfloat16").stdout] == ["float32\n", "bfloat16\n"]

@@ -4,6 +4,7 @@ import argparse
 import errno
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from difflib import get_close_matches
@@ -132,6 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         found = import_module("..diagnosis.environment", __package__).unfit_packages()
         if not found:
             raise
+        traceback.print_exc()  # it may be ours all the same
         said = "; ".join(f"{each.text} {each.remedy}".rstrip() for each in found)
         print(f"visual-grounding {verb}: {first_line(error)}. Packages should be others: {said}", file=sys.stderr)
         return 2

@@ -17,7 +17,7 @@ from ..storage.outside import open_file, open_text
 from .labelled_text import Example, LabelledText, joined_words
 
 _DIGITS = 18  # of a number; Python refuses to read thousands of them
-NOUN = "NOUN"
+NOUN, VERB = "NOUN", "VERB"
 
 
 def read_metaphors(path: Path, part_of_speech: str = NOUN) -> LabelledText:
@@ -35,7 +35,7 @@ def read_metaphors(path: Path, part_of_speech: str = NOUN) -> LabelledText:
             reader = csv.DictReader(file, strict=True)
             names = reader.fieldnames or []
             read = _verb if "verb_idx" in names else _words
-            if read is _verb and part_of_speech != NOUN:
+            if read is _verb and part_of_speech not in (NOUN, VERB):
                 raise InputError(
                     f"{path} names a verb in each row, so there is no {part_of_speech} to ask of.", "part_of_speech"
                 )

@@ -60,6 +60,8 @@ def stream_json(path: Path) -> Iterator[dict[str, Any]]:
         raise InputError(f"{path} should be UTF-8, but isn't: {in_short(error)}.") from error
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror or error}.") from error
+    except InputError:
+        raise
     except ValueError as error:
         raise InputError(f"{wrong} number {number} can't be read: {in_short(error)}.") from error
     raise InputError(f"{wrong} is broken or cut off after {number} of them.")
