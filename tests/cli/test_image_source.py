@@ -11,7 +11,7 @@ SHOWN = {
     "report": (["--sample", 2], "2 sentences", "--sample"),
     "report regions": (["--first", 2], "2 images", "--first"),
     "report vokens": (["--lines", 0, 1], "2 lines", "--lines"),
-    "report heatmap": (["--pair", "1.png", "w1"], "2 texts", "--sample"),
+    "report heatmap": (["--sample", 2], "2 texts", "--sample"),
 }
 
 

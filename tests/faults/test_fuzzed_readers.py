@@ -418,7 +418,7 @@ def read_both(folder: Path) -> None:
         read = read_examples(place, "train", asked, dictionary)
         batches = ExampleBatches(read, asked, dictionary, 16, shuffle=False)
         batches.collater([batches[index] for index in range(len(batches))])
-        example_texts(place, "train", asked.sentences)
+        example_texts(place, "train", asked.sentences, len(batches))
 
 
 def read_rows(name: str, kind: str, **choices: Any) -> Callable[[Path], object]:

@@ -134,10 +134,10 @@ def test_sentences_and_predictions_that_lack_lines_are_refused(world):
     (world / "ids/valid/meta.json").write_text(json.dumps(meta | {"text_sketches": sketches}))
     path = world / "pairs/valid.first"
     path.write_text("".join(path.read_text().splitlines(True)[:-1]))
-    with pytest.raises(InputError, match=r"valid.first should have 12 lines, as its pieces have, but has 11. Make the"):
+    with pytest.raises(InputError, match=r"valid.first should have 12 lines, one for each example, but has 11. Make"):
         make_task(world).load_dataset("valid")
-    with pytest.raises(InputError, match=r"valid.first should have 12 lines, as valid.answers has, but has 11. Make"):
-        example_texts(world / "pairs", "valid", 2)
+    with pytest.raises(InputError, match=r"valid.first should have 12 lines, one for each example, but has 11. Make"):
+        example_texts(world / "pairs", "valid", 2, 12)
     make_task(world, images=False).load_dataset("valid")  # which needs no sentences
 
 

@@ -10,6 +10,7 @@ from fairseq.data import Dictionary
 from small_tokenizers import AWKWARD, FAMILIES, SENTENCES, make_tokenizer, minilm
 
 from visual_grounding.errors import InputError
+from visual_grounding.text import tokenizer_bridge
 from visual_grounding.text.pretrained_tokenizer import composed
 from visual_grounding.text.tokenizer_bridge import BOS, EOS, MASK, TokenizerBridge
 from visual_grounding.text.words import PAD, UNKNOWN
@@ -38,6 +39,19 @@ def test_dictionary_that_fairseq_loads_has_the_bridges_numbers(bridge, tmp_path)
     assert dictionary.symbols == bridge.symbols and len(set(bridge.symbols)) == len(bridge) == len(dictionary)
     assert dictionary.count[4:] == [1] * (len(bridge) - 4)
     assert (dictionary.bos(), dictionary.pad(), dictionary.eos(), dictionary.unk()) == (BOS, PAD, EOS, UNKNOWN)
+
+
+@pytest.mark.parametrize("together", [1, 3, 1000])
+def test_much_text_is_cut_some_at_a_time_into_the_same_pieces(bridge, monkeypatch, together):
+    monkeypatch.setattr(tokenizer_bridge, "_CUT_TOGETHER", together)
+    texts = [composed(text) for text in TEXTS]
+    where = [number % 2 == 0 for number in range(len(texts))]
+    numbers, ends = bridge.cut(texts, where)
+    assert [each.tolist() for each in numbers] == bridge.numbers_of(texts)
+    assert [each is not None for each in ends] == where
+    for text, found in zip(texts[::2], ends[::2]):
+        (whole,) = bridge.cut([text], [True])[1]
+        assert found.tolist() == whole.tolist()
 
 
 def test_numbers_are_a_permutation_of_the_tokenizers(bridge):

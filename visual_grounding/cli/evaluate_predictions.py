@@ -113,7 +113,7 @@ def _predicted(args: argparse.Namespace, path: Path, order: str | None, device: 
     with progress_bar(len(dataset), 0, "examples") as bar:
         predicted = predict(trained, dataset, args.batch_size, bar.update)
     test_set = {"file": str(folder / args.split), "sha256": meta["splits"][args.split]["sha256"]}
-    texts = example_texts(folder, args.split, asked.sentences)
+    texts = example_texts(folder, args.split, asked.sentences, len(dataset))
     return _Run(trained, order if trained.sees else "none", test_set, texts, predicted, said_of(trained, predicted))
 
 

@@ -131,6 +131,7 @@ def _check_choices(args: argparse.Namespace) -> None:
         )
     if args.sample < 1:
         raise InputError(f"--sample should be 1 or more, but is {args.sample}.")
+    check_shown(args.sample, "texts", "sample")
 
 
 def _show_queries(
@@ -275,7 +276,6 @@ def _sample(total: int, args: argparse.Namespace) -> list[int]:
     """--sample places among `total`, in their order."""
     import numpy as np
 
-    check_shown(min(args.sample, total), "texts", "sample")
     chosen = np.random.default_rng(args.seed).choice(total, size=min(args.sample, total), replace=False)
     return sorted(chosen.tolist())
 

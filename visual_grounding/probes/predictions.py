@@ -9,9 +9,7 @@ import torch
 from fairseq.data import FairseqDataset
 
 from ..analysis.prediction_scores import Predicted
-from ..errors import InputError
-from ..storage.lines import read_lines
-from ..text.example_files import ANSWERS, SIDES
+from ..text.example_files import ANSWERS, SIDES, read_column
 from ..text.labelled_text import TAGS, VALUES
 from .trained import Trained, batches, on_device
 
@@ -57,17 +55,10 @@ def said_of(trained: Trained, predicted: Predicted) -> list[str]:
     return [labels[number] for number in predicted.predicted.tolist()]
 
 
-def example_texts(folder: Path, split: str, sentences: int) -> list[list[str]]:
+def example_texts(folder: Path, split: str, sentences: int, count: int) -> list[list[str]]:
     """The columns of an example folder: its sentences, and what is right.
 
     Raises:
-        InputError: they are of different lengths.
+        InputError: there are more or fewer than `count`.
     """
-    columns = {name: read_lines(folder / f"{split}.{name}", pipes=False) for name in (*SIDES[:sentences], ANSWERS)}
-    for name, column in columns.items():
-        if len(column) != len(columns[ANSWERS]):
-            raise InputError(
-                f"{folder / split}.{name} should have {len(columns[ANSWERS])} lines, as {split}.{ANSWERS} has, but has "
-                f"{len(column)}. Make the folder again with: visual-grounding prepare …"
-            )
-    return list(columns.values())
+    return [read_column(folder, split, name, count) for name in (*SIDES[:sentences], ANSWERS)]

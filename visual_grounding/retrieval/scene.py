@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import check_at_least_one
 from ..features.store import FeatureStore
 from ..shares import warn_of
-from ..storage.lines import sha256_of_lines
+from ..storage.lines import check_read_again, sha256_of_lines
 from ..text.captions import digest_of_captions
 from ..text.stop_words import ENGLISH, stop_words_named
 from ..text.word_vectors import WordVectors, unit
@@ -85,6 +85,7 @@ class SceneFinder(LookingUp[CaptionVectors]):
         Raises:
             InputError: a file isn't there or isn't sound.
         """
+        check_read_again(args.captions)
         stop_words = ENGLISH if args.stop_words is None else stop_words_named(args.stop_words)
         store = FeatureStore(args.image_features)
         return cls(args.captions, store, WordVectors(args.word_vectors), args.images_per_sentence, stop_words)

@@ -27,8 +27,7 @@ from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..errors import InputError
 from ..shares import warn_of
 from ..storage.artefact import META
-from ..storage.lines import read_lines
-from ..text.example_files import SIDES, Asked, read_asked
+from ..text.example_files import SIDES, Asked, read_asked, read_column
 from ..text.labelled_text import TAGS, VALUES
 from .own_criterions import OwnCriterions
 from .validation_scores import Scored, ValidationScores, Values
@@ -185,12 +184,7 @@ class UnderstandingTask(OwnCriterions, ValidationScores):
 
         def line(side: str, number: int) -> list[str]:
             if side not in texts:
-                texts[side] = read_lines(f"{folder / split}.{side}", pipes=False)
-                if len(texts[side]) != len(examples):
-                    raise InputError(
-                        f"{folder / split}.{side} should have {len(examples)} lines, as its pieces have, but has "
-                        f"{len(texts[side])}. Make the folder again with: visual-grounding prepare …"
-                    )
+                texts[side] = read_column(folder, split, side, len(examples))
             return [texts[side][number]]
 
         written = [partial(line, suffix.removeprefix(".") or SIDES[0]) for suffix in self.sides]

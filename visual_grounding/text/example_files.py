@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..storage.artefact import FORMAT_VERSION, META, check_fields, json_text, read_meta
-from ..storage.lines import sha256_of_lines
+from ..storage.lines import read_lines, sha256_of_lines
 from ..storage.text_files import write_text_files
 from .labelled_text import CLASSES, TAGS, VALUES, Example
 from .spans import spans_of_encodings
@@ -179,6 +179,21 @@ def first_pieces(words: Sequence[tuple[int, int]], pieces: Sequence[tuple[int, i
     for start, end in words:
         place = int(np.searchsorted(ends, start, side="right"))
         found.append(place if place < len(starts) and starts[place] < end else NO_PIECE)
+    return found
+
+
+def read_column(folder: Path, split: str, name: str, lines: int) -> list[str]:
+    """A file of a split: a line for each example.
+
+    Raises:
+        InputError: it can't be read, or has another number of lines.
+    """
+    found = read_lines(folder / f"{split}.{name}", pipes=False)
+    if len(found) != lines:
+        raise InputError(
+            f"{folder / split}.{name} should have {lines} lines, one for each example, but has {len(found)}. Make the "
+            "folder again with: visual-grounding prepare …"
+        )
     return found
 
 

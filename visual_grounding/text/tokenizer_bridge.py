@@ -34,6 +34,7 @@ NONE = -1  # in `tokenizer_ids`: the tokenizer has no such piece
 PADDING_WORD = re.compile(r"madeupword\d{4,}")  # how fairseq fills a dictionary up to a multiple (--padding-factor)
 _SPELLED_BY_NUMBER = re.compile(r"<piece:\d+>")
 _LINE_ENDS = re.compile(r"[\r\n]+")
+_CUT_TOGETHER = 256  # texts: what the tokenizer makes of them takes thirty times their numbers, and is let go
 
 
 def without_padding_words(symbols: Sequence[str]) -> list[str]:
@@ -236,12 +237,15 @@ class TokenizerBridge:
         Raises:
             InputError: the tokenizer fails on a text.
         """
-        found = self.encodings_of(texts)
-        numbers = [self._fairseq_numbers[np.array(each.ids, dtype=np.int64)] for each in found]
-        ends = [
-            np.maximum.accumulate(np.array([end for _, end in each.offsets], dtype=np.int64)) if asked else None
-            for each, asked in zip(found, where)
-        ]
+        numbers: list[np.ndarray] = []
+        ends: list[np.ndarray | None] = []
+        for start in range(0, len(texts), _CUT_TOGETHER):
+            found = self.encodings_of(texts[start : start + _CUT_TOGETHER])
+            numbers += [self._fairseq_numbers[np.array(each.ids, dtype=np.int64)] for each in found]
+            ends += [
+                np.maximum.accumulate(np.array([end for _, end in each.offsets], dtype=np.int64)) if asked else None
+                for each, asked in zip(found, where[start : start + _CUT_TOGETHER])
+            ]
         return numbers, ends
 
     @cached_property

@@ -55,8 +55,9 @@ def test_json_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyP
 )
 def test_what_is_no_list_of_objects_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "a.json").write_bytes(content)
-    with pytest.raises(InputError, match=rf"a\.json .*{message}"):
+    with pytest.raises(InputError, match=rf"a\.json .*{message}") as told:
         list(stream_json(tmp_path / "a.json"))
+    assert str(told.value).count("a.json") == 1  # said once
 
 
 def test_objects_of_visual_genome_become_lines(tmp_path: Path) -> None:
