@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,10 @@ from visual_grounding.storage.artefact import sha256_of_file
 from visual_grounding.storage.shards import ShardedArtefact
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+# Python can't collect semaphores, joblib's say, in the moment in which the first process is spawned: it starts its
+# tracker of them then. A test that spawns would fail for those of an earlier one.
+resource_tracker.ensure_running()
 
 
 def shared_data() -> Path:

@@ -231,7 +231,7 @@ def test_vokens_are_the_same_however_many_are_searched_at_a_time(world, monkeypa
     text = cutter.cut(LINES)
     vokenizer = TokenVokenizer(retriever, index, all_candidates(index), batch_tokens=12)
     expected = vokenizer.label_pieces(text, 0)
-    monkeypatch.setattr(module, "_SEARCHED", 9)
+    monkeypatch.setitem(module._SEARCHED, "cpu", 9)
     found = vokenizer.label_pieces(text, 0)
     assert found.vokens.tolist() == expected.vokens.tolist() and np.allclose(found.scores, expected.scores, atol=1e-6)
 

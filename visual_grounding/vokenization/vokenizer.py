@@ -28,7 +28,8 @@ from .cutting import CutText
 
 # Positions in a batch, padding included: what a small encoder's states need to stay in the cache; few large products.
 BATCH_TOKENS = {"cpu": 4096, "cuda": 32768}
-_SEARCHED = 2**18  # vectors that are searched at a time
+# Vectors that are searched at a time: on a CPU few, which take no memory; a GPU is waited for once for all of them.
+_SEARCHED = {"cpu": 2**14, "cuda": 2**18}
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -161,8 +162,6 @@ class _Matching(Vokenizer):
     def _search(self, batches: Iterator[tuple[np.ndarray, Tensor]], count: int) -> tuple[np.ndarray, np.ndarray]:
         """The nearest candidate of each of so many vectors, which come batch by batch with their places.
 
-        Many at a time: a GPU is waited for once for all of them.
-
         Shapes:
             batches: places (b,), vectors (b, D)
             returns: (count,) each
@@ -187,7 +186,7 @@ class _Matching(Vokenizer):
 
         for batch in batches:
             waiting.append(batch)
-            if sum(len(places) for places, _ in waiting) >= _SEARCHED:
+            if sum(len(places) for places, _ in waiting) >= _SEARCHED[self.device.type]:
                 find()
         find()
         return vokens, scores
