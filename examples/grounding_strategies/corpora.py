@@ -151,9 +151,13 @@ def overlap(collection: Iterable[str], sentences: Iterable[str]) -> dict[str, in
 
 
 def write_overlap(out: Path, tasks: Iterable[Path]) -> None:
-    """OUT/overlap.json, of each split of each task."""
+    """OUT/overlap.json, of each split of each task, and of the lines whose perplexity is asked where they are there."""
     collection = [line.split("\t")[1] for line in read_lines(out / "captions.tsv")]
-    found = {
+    asked = {
+        f"{name}.{split}": out / name / f"{split}.txt" for name in ("captions", "wiki") for split in ("valid", "test")
+    }
+    found = {name: overlap(collection, read_lines(path)) for name, path in asked.items() if path.exists()}
+    found |= {
         f"{task.name}.{path.stem}.{side}": overlap(collection, read_lines(path.with_suffix(f".{side}")))
         for task in tasks
         for path in sorted(task.glob("*.first"))

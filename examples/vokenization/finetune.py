@@ -3,8 +3,8 @@
     python finetune.py --model exported/voken --task sst2 --data out/tasks/sst2 --seed 1 --out scores/sst2.json
 
 Settings are the paper's (VOK §4.2): 3 epochs; learning rate 1e-4, batch 32 and a tenth of the steps to warm up for
-sentences, 5e-5 and 32 for questions, 2e-5 and 16 for choices. The last weights are measured, on rows that nothing was
-chosen by.
+sentences, 5e-5 and 32 for questions, 2e-5 and 16 for choices, which warm up alike here, although it doesn't say so. The
+last weights are measured, on rows that nothing was chosen by.
 """
 
 import argparse
@@ -241,7 +241,7 @@ def questions(args: argparse.Namespace, rows: dict[str, list[dict]], tokenizer: 
             best[part["row"]] = max(best.get(part["row"], (-np.inf, "")), (score, text))
     exact, overlap = zip(
         *(
-            max(answer_scores(best[number][1], text) for _, text in row["answers"])
+            max(answer_scores(best.get(number, (0.0, ""))[1], text) for _, text in row["answers"])
             for number, row in enumerate(rows["dev"])
         )
     )

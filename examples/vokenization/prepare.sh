@@ -19,7 +19,7 @@ matcher() { # NAME CAPTIONS FLAGS…: OUT/matchers/NAME, exported, and OUT/index
         --out "$OUT/data/$name"
     run "match-$name" fairseq-train "$OUT/data/$name" --user-dir visual_grounding --task image_text_matching \
         --image-features "$OUT/photos" --text-encoder "$BERT" --caption-pieces 20 --arch token_image_matching \
-        --criterion token_image_hinge --optimizer adam --lr 0.001 --clip-norm 5 --batch-size 256 \
+        --keep-encoder-states 4 --criterion token_image_hinge --optimizer adam --lr 0.001 --clip-norm 5 --batch-size 256 \
         --max-epoch "$MATCH_EPOCHS" --no-epoch-checkpoints --save-dir "$OUT/checkpoints/$name" --seed 1 "${device[@]}" \
         --log-format simple "$@"
     run "export-$name" visual-grounding export --checkpoint "$OUT/checkpoints/$name/checkpoint_best.pt" --out "$OUT/matchers/$name"

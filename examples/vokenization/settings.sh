@@ -32,13 +32,15 @@ case $SIZE in
 small)
     MATCH_EPOCHS=${MATCH_EPOCHS:-5} UPDATES=${UPDATES:-1600} VISION_EPOCHS=${VISION_EPOCHS:-2}
     sizes=(--bert-layers 3 --bert-size 192 --bert-heads 4 --bert-ffn-size 768)
-    rates=(--lr 0.001 --warmup-updates $((UPDATES / 10)) --batch-size 32 --bert-dropout 0.1)
+    WARMUP=$((UPDATES / 10))
+    rates=(--lr 0.001 --batch-size 32 --bert-dropout 0.1)
     vision_sizes=(--bert "$BERT")
     ;;
 paper)
     MATCH_EPOCHS=${MATCH_EPOCHS:-20} UPDATES=${UPDATES:-160000} VISION_EPOCHS=${VISION_EPOCHS:-20}
     sizes=(--bert-layers 6 --bert-size 512 --bert-heads 8 --bert-ffn-size 2048)
-    rates=(--lr 0.0002 --warmup-updates 10000 --batch-size 256)
+    WARMUP=10000
+    rates=(--lr 0.0002 --batch-size 256)
     vision_sizes=(--bert "$BERT")
     ;;
 *)

@@ -4,11 +4,12 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 
 model() { # SEED NAME DATA UPDATES FLAGS…: OUT/seedS/models/NAME, for transformers
-    local seed=$1 name=$2 data=$3 updates=$4
+    local seed=$1 name=$2 data=$3 updates=$4 warmup=$WARMUP
     shift 4
+    if [ "$updates" -lt "$UPDATES" ]; then warmup=$((WARMUP * updates / UPDATES)); fi # of Table 4's
     run "seed$seed/train-$name" fairseq-train "$OUT/bin/$data" --user-dir visual_grounding --task voken_lm \
         --arch voken_bert "${sizes[@]}" --criterion voken_classification --optimizer adam --adam-eps 1e-6 --weight-decay 0.01 \
-        --clip-norm 1 --lr-scheduler polynomial_decay "${rates[@]}" --total-num-update "$updates" --max-update "$updates" \
+        --clip-norm 1 --lr-scheduler polynomial_decay "${rates[@]}" --warmup-updates "$warmup" --total-num-update "$updates" --max-update "$updates" \
         --no-epoch-checkpoints --validate-interval 1000 --save-dir "$OUT/seed$seed/checkpoints/$name" --seed "$seed" \
         "${device[@]}" --log-format simple "$@"
     run "seed$seed/export-$name" visual-grounding export --to transformers --tokenizer "$OUT/vokens/matching/train" \

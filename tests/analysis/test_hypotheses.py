@@ -11,6 +11,7 @@ from visual_grounding.analysis.hypotheses import (
     read_references,
     read_translations,
 )
+from visual_grounding.cli.main import main
 from visual_grounding.errors import InputError
 
 
@@ -96,6 +97,20 @@ def test_hypotheses_are_refused_when_not_utf8(tmp_path: Path) -> None:
 def test_references_are_refused_when_empty(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"refs should hold one reference .* is empty: nothing to compare with"):
         read_references(write(tmp_path / "refs", "\n\n"))
+
+
+@pytest.mark.parametrize("name", ["--hypothesis", "--reference"])
+def test_a_line_of_a_megabyte_is_refused_by_who_scores_it(tmp_path: Path, capsys, name: str) -> None:
+    paths = {each: tmp_path / each for each in ("--hypothesis", "--reference")}
+    for path in paths.values():
+        path.write_text("Ein Hund .\nEine Katze .\n")
+    paths[name].write_text("Ein Hund .\n" + "ab ." * 250_000 + "\n")
+    assert (
+        main(["evaluate", *(str(word) for pair in paths.items() for word in pair), "--out", str(tmp_path / "o")]) == 2
+    )
+    assert f"{name} should have a sentence a line, but line 2 has 1000000 letters" in capsys.readouterr().err
+    paths[name].write_text("Ein Hund .\n" + "ab ." * 25_000 + "\n")
+    assert len(read_references(paths[name])[1]) == 100_000
 
 
 def test_translations_of_generate_bring_their_targets(tmp_path: Path) -> None:

@@ -13,12 +13,15 @@ from matplotlib.figure import Figure
 from PIL import Image
 from small_retriever import make_retriever, make_sentences, retrieve_dense
 
+from visual_grounding.analysis import report as module
+from visual_grounding.analysis.overlay import letterbox
 from visual_grounding.analysis.report import (
     ReportImage,
     ReportRow,
     ReportSection,
     ReportTable,
     images_of_sentences,
+    load_picture,
     write_report,
 )
 from visual_grounding.cli.main import main
@@ -156,6 +159,29 @@ def test_picture_wraps_long_sentences_so_that_they_leave_the_images_free(tmp_pat
             heights[name] = picture.height
         assert (pixels == (255, 0, 0)).all(axis=1).sum() > 0.99 * 112 * 112  # no letter lies on the picture
     assert heights["long"] > heights["short"] + 200
+
+
+@pytest.mark.parametrize(
+    ("size", "kept"),
+    [((4000, 3000), (299, 224)), ((60_000, 1), (896, 1)), ((1, 30_000), (1, 896)), ((300, 90), (300, 90))],
+)
+def test_pictures_are_kept_no_larger_than_a_page_shows_them(tmp_path, size, kept):
+    """A thin one of a few kilobytes would be laid into a square of gigabytes."""
+    Image.new("RGB", size, "red").save(tmp_path / "a.png")
+    found = load_picture(open_images(tmp_path), "a.png", {"a.png": 0})
+    assert found.image.size == kept and found.size == size
+    assert max(letterbox(found.image).size) == max(kept)
+
+
+def test_a_page_that_is_too_long_for_matplotlib_is_drawn_smaller(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_LONGEST", 900)
+    write_report(tmp_path / "out", "title", [ReportSection("all", [ReportRow("text", [])] * 20)])
+    with Image.open(tmp_path / "out/report.png") as picture:
+        assert 850 < picture.height <= 900
+    monkeypatch.setattr(module, "_PIXELS", 10**5)
+    write_report(tmp_path / "out", "title", [ReportSection("all", [ReportRow("text", [])] * 20)])
+    with Image.open(tmp_path / "out/report.png") as picture:
+        assert 0.9e5 < picture.height * picture.width <= 1.01e5
 
 
 @pytest.fixture

@@ -30,3 +30,15 @@ def test_a_page_shows_so_many_at_most(
     assert f"a page shows at most 1 {told.split()[1]}, but {told.split()[0]} were asked for" in said and flag in said
     monkeypatch.setattr(image_source, "MOST_SHOWN", 2)
     assert run(verb, words)[0] == 0
+
+
+def test_a_page_shows_so_many_images_at_most_in_few_rows(
+    world: Path,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = [*commands(world)["report"], "--sample", 2, "--out", tmp_path / "out"]
+    monkeypatch.setattr(image_source, "MOST_IMAGES", 3)
+    status, said = run("report", [*words, "--images-per-sentence", 10**6])
+    assert status == 2 and "a page shows at most 3 images, but 4 were asked for. See --images-per-sentence" in said
+    assert run("report", [*words, "--images-per-sentence", 1])[0] == 0

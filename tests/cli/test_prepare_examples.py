@@ -295,7 +295,7 @@ def test_real_files_of_every_task(real_data, tmp_path, capsys):
     pdtb = sorted((data / "discogem_substitute_for_pdtb").glob("*_wide.tsv"))
     for words, said in (
         (["sick", "--train", data / "sick/SICK_train.txt"], ["train: 4439"]),
-        (["rte", "--all", data / "rte/train.tsv"], ["train: 199", "answers: 0, 1"]),
+        (["rte", "--all", data / "rte/train.tsv"], ["train: 199", "answers: entailment, not_entailment"]),
         (["pdtb", "--all", *pdtb], ["train: 720", "test: 90"]),
         (["vua", "--train", data / "vua/VUA_formatted_val.csv"], ["train: 1724"]),
         (["vua", "--train", data / "vua/VUA_seq_formatted_val.csv"], ["train: 6859"]),

@@ -190,7 +190,7 @@ def test_pointing_game_leaves_out_pictures_that_it_has_no_size_of(world, capsys)
         (["--pair", "a.png", "dog", "--channels", "4"], "--channels should be 1 to 3, the joint size, but is 4"),
         (
             ["--pair", "a.png", "dog", "--framing", "x"],
-            "the framing should be whole, or RESIZE/CROP such as 256/224, but is 'x'. See --framing.",
+            "and no more than 4 times the picture, but is 'x'. See --framing.",
         ),
         (["--pair", "z.png", "dog"], "but has no z.png; 1 such"),
     ],

@@ -167,7 +167,13 @@ def test_the_encoder_computes_as_precisely_and_in_such_batches_as_asked(world, t
 def test_as_many_processes_cut_as_asked(world, tmp_path, monkeypatch, flags, expected):
     asked = []
     executor = stream._executor
-    monkeypatch.setattr(stream, "_executor", lambda cutter, workers: asked.append(workers) or executor(cutter, 0))
+
+    def in_a_thread(cutter, workers):
+        asked.append(workers)
+        monkeypatch.setattr(stream, "_cutter", cutter, raising=False)  # as a process that cuts has it
+        return executor(cutter, 0)
+
+    monkeypatch.setattr(stream, "_executor", in_a_thread)
     for name, method in (("m", of_matcher(world)), ("r", ["--method", "random", *of_images(world)])):
         made(world, tmp_path / name, *method, *flags)
     assert asked == [expected, expected]

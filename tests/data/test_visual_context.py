@@ -246,6 +246,17 @@ def test_finder_gives_the_images_of_a_dataset_and_one_of_another_collection_is_r
         images.add_found(text_dataset(), "train", LetterFinder(other), line_of)
 
 
+def test_lines_that_keep_their_best_image_when_shuffled_are_counted(store, tmp_path, caplog):
+    letter = np.arange(11) % 8  # of each line, which decides its images
+    seed = next(seed for seed in range(99) if (letter == letter[derangement(np.arange(11), seed)]).sum() == 1)
+    images = context(tmp_path, image_ids=None, image_order="shuffled", image_seed=seed)
+    images.add_found(text_dataset(), "train", LetterFinder(store), line_of)
+    assert "train, by a sample: 1 of 11 sentences (9.1 %) keep their best image when shuffled: it is" in caplog.text
+    caplog.clear()
+    context(tmp_path, image_ids=None).add_found(text_dataset(), "train", LetterFinder(store), line_of)
+    assert "when shuffled" not in caplog.text
+
+
 def test_images_that_are_found_obey_the_flags(store, tmp_path):
     def rows(**flags: object) -> list[list[int]]:
         images = context(tmp_path, image_ids=None, **flags)

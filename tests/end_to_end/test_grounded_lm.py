@@ -158,6 +158,27 @@ def test_captions_and_text_are_mixed_and_both_sides_learned(world, tmp_path):
     assert "word_accuracy" in logged["valid"] and "region_loss" not in logged["valid"]
 
 
+def test_what_learned_from_captions_has_images_of_other_text_where_they_are_named(world, tmp_path, capsys):
+    few = ["--caption-data", world / "bin", "--max-epoch", 2, "--disable-validation", "--no-epoch-checkpoints"]
+    train(world, tmp_path / "m", *images(world), *few, data="text")
+    words = ["--checkpoint", tmp_path / "m/checkpoint_last.pt", "--out", tmp_path / "s"]
+
+    def found(*more):
+        status, said = evaluate(capsys, *words, *more)
+        assert status == 0, said
+        systems = json.loads((tmp_path / "s/scores.json").read_text())["systems"].values()
+        return [(each["images"], each["perplexity"]["mean"]) for each in systems if each]
+
+    captions = found("--split", "captions-valid", "--image-order", "congruent", "shuffled")
+    given = ["--split", "valid", "--data", world / "bin", "--image-ids", world / "ids"]
+    assert found(*given, "--image-order", "congruent", "shuffled") == captions
+    assert [name for name, _ in captions] == ["congruent", "shuffled"] and captions[0][1] != captions[1][1]
+    blank = found("--split", "captions-valid", "--image-order", "blank")
+    assert found("--split", "valid", "--data", world / "bin") == [("none", blank[0][1])]
+    status, said = evaluate(capsys, *words, "--split", "valid", "--image-order", "congruent", "shuffled")
+    assert status == 2 and "images can't be shuffled, as those of" in said and "or ask for captions-valid" in said
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["jmrm", "both"])
 def test_two_processes_learn_from_captions_and_text(world, tmp_path, objective):

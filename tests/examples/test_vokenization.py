@@ -71,7 +71,7 @@ def test_best_span_agrees_with_its_naive_twin() -> None:
 
 
 def test_settings_are_the_papers():
-    """VOK §4.2: learning rate and batch of sentences, choices and questions; none is learned without warming up."""
+    """VOK §4.2: learning rate and batch of sentences, choices and questions; all warm up as sentences do."""
     assert [each[:2] for each in finetune.SETTINGS.values()] == [(1e-4, 32), (2e-5, 16), (5e-5, 32)]
     assert list(finetune.SETTINGS) == [finetune.SENTENCES, finetune.CHOICES, finetune.QUESTIONS]
     assert {each[2] for each in finetune.SETTINGS.values()} == {0.1}
@@ -117,6 +117,13 @@ def tuned(folder, bert, task, *more, epochs=60):
 def test_what_can_be_told_is_learned(tmp_path, bert, task) -> None:
     found = tuned(tmp_path, bert, task, "--seed", 3)
     assert found["score"] > 0.8 and (found["task"], found["seed"], found["rows"]) == (task, 3, len(ROWS[task]))
+
+
+def test_a_question_whose_context_has_no_span_is_answered_by_nothing(tmp_path, bert, monkeypatch) -> None:
+    said = []
+    monkeypatch.setattr(finetune, "best_spans", lambda *_: [])
+    monkeypatch.setattr(finetune, "answer_scores", lambda text, _: said.append(text) or (0.0, 0.0))
+    assert tuned(tmp_path, bert, "xquad", epochs=0.1)["score"] == 0 and set(said) == {""}
 
 
 def test_noise_is_of_the_size_of_the_difference_between_what_both_have_learned(tmp_path, bert) -> None:

@@ -26,6 +26,7 @@ from fairseq.data import Dictionary
 from hypothesis import HealthCheck, Phase, given, settings
 from PIL import Image
 from safetensors.torch import save_file
+from small_dual_encoder import make_dual_encoder
 from small_matcher import make_bert, make_token_matcher
 from small_retriever import make_retriever, make_store
 from small_voken_lm import make_voken_world, model_flags, voken_task
@@ -61,6 +62,7 @@ from visual_grounding.images.sources import UnreadableImage, open_images, read_i
 from visual_grounding.models.pretrained_start import read_pretrained
 from visual_grounding.probes.predictions import example_texts
 from visual_grounding.retrieval.export import export_checkpoint
+from visual_grounding.retrieval.export_dual_encoder import export_dual_encoder
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.index import Index, build_index
 from visual_grounding.retrieval.noun_collection import iterate_nouns
@@ -176,6 +178,16 @@ def read_retriever(folder: Path) -> None:
     text = retriever.encode_text(["w1 w2"])  # (1, D)
     images = retriever.encode_images(torch.ones(1, 1, 6), torch.zeros(1, 1, dtype=torch.bool))  # (1, D)
     assert text.isfinite().all() and images.isfinite().all()
+
+
+def write_dual_encoder(folder: Path) -> None:
+    export_dual_encoder(str(make_dual_encoder(folder / "clip", "clip")), folder / "retriever")
+    shutil.rmtree(folder / "clip")
+
+
+def read_dual_encoder(folder: Path) -> None:
+    text = Retriever.load(folder / "retriever").encode_text(["a dog runs"])  # (1, D)
+    assert text.isfinite().all()
 
 
 def write_matcher(folder: Path) -> None:
@@ -508,6 +520,12 @@ READERS = {
         write_matcher,
         read_retriever,
         ("retriever/config.json", "retriever/model.safetensors", "retriever/text_encoder/config.json"),
+        60,
+    ),
+    "dual encoder": Reader(
+        write_dual_encoder,
+        read_dual_encoder,
+        ("retriever/config.json", "retriever/text_encoder/config.json"),
         60,
     ),
     "checkpoint": Reader(lambda f: checkpoint(f, args=Namespace(arch="x")), read_checkpoint, ("checkpoint.pt",), 300),

@@ -59,6 +59,12 @@ def test_framing_is_read_from_the_plan_that_extraction_writes():
     assert framing_of_plan("timm border, share 1 bicubic, crop 224x224, normalise 0 1") is None
     assert framing_of_plan("timm squash, share 0.9 bicubic, crop 224x224, normalise 0 1") is None
     assert framing_of_plan("timm center, share 0.9 bicubic, crop 224x192, normalise 0 1") is None
+    for odd in (
+        "resize 1 bilinear, crop 999",
+        f"resize {'9' * 5000} bilinear, crop 224",
+        "timm squash, share 1 b, crop 0x0",
+    ):
+        assert framing_of_plan(f"{odd}, normalise 0 1") is None
 
 
 @pytest.mark.parametrize("share", [1.0, 0.95, 0.9, 0.875])
@@ -95,10 +101,12 @@ def check_window(pixels_of, framing, side, width, height):
     assert np.abs(middle[..., 1] - y[inner_y][:, None]).max() < 0.02
 
 
-@pytest.mark.parametrize("text", ["256", "0/224", "256/0", "a/b", "squeezed", "256/224/1"])
+@pytest.mark.parametrize(
+    "text", ["256", "0/224", "256/0", "a/b", "squeezed", "256/224/1", "9" * 5000 + "/9", "1/100", "70000/224"]
+)
 def test_framing_refuses(text):
     with pytest.raises(
-        InputError, match=f"the framing should be whole, or RESIZE/CROP such as 256/224, but is '{text}'"
+        InputError, match=f"the framing should be whole, or RESIZE/CROP such as 256/224, .* but is '{text[:79]}"
     ):
         parse_framing(text)
 

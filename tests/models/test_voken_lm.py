@@ -51,6 +51,16 @@ def test_losses_are_those_of_the_heads_at_each_place(world, arch):
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_dropout_is_the_flags_and_in_training_alone(world, arch):
+    model, batch = build(world, arch, voken_head="deep", bert_dropout=0.37), whole_split(voken_task(world), "train")
+    assert {each.p for each in model.modules() if isinstance(each, torch.nn.Dropout)} - {0.0} == {0.37}
+    with torch.no_grad():
+        assert torch.equal(*(model.states(**batch["net_input"]) for _ in range(2)))
+        model.train()
+        assert not torch.allclose(*(model.states(**batch["net_input"]) for _ in range(2)))
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_states_are_those_of_transformers_and_padding_changes_nothing(world, arch):
     model, batch = build(world, arch), whole_split(voken_task(world), "train")
     tokens, mask = batch["net_input"]["src_tokens"], batch["net_input"]["padding_mask"]

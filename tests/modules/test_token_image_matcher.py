@@ -167,6 +167,43 @@ def test_sentence_level_is_the_vector_of_the_first_piece() -> None:
 
 
 @pytest.mark.parametrize("sentence_level", [False, True])
+def test_kept_states_are_those_of_the_encoder_which_reads_each_text_once(sentence_level: bool, monkeypatch) -> None:
+    matcher = build(sentence_level=sentence_level).eval()
+    expected = matcher(TOKENS, ABSENT, *images())
+    read = []
+    states = matcher._states
+    monkeypatch.setattr(matcher, "_states", lambda tokens, mask: read.append(tokens) or states(tokens, mask))
+    matcher.keep_states(10**6)
+    for _ in range(2):
+        for found, wanted in zip(matcher(TOKENS, ABSENT, *images()), expected):
+            torch.testing.assert_close(found, wanted)
+    assert [len(each) for each in read] == [3]
+    # In another order, with more padding and a new text among them: the new one alone is read, without padding.
+    wider = torch.cat([TOKENS[[2, 0]], torch.tensor([[9, 4, PAD, PAD]])])
+    padded = torch.cat([wider, torch.full((3, 2), PAD)], dim=1)
+    matcher._kept, kept = None, matcher._kept
+    expected = matcher.encode_text(padded, padded == PAD)
+    matcher._kept = kept
+    read.clear()
+    torch.testing.assert_close(matcher.encode_text(padded, padded == PAD), expected)
+    assert [each.tolist() for each in read] == [[[9, 4]]]
+    nothing = torch.full((1, 3), PAD)
+    assert not matcher.encode_text(nothing, nothing == PAD).any()
+
+
+def test_states_beyond_the_memory_are_read_again(monkeypatch) -> None:
+    matcher = build().eval()
+    expected = matcher.encode_tokens(TOKENS, ABSENT)
+    read = []
+    states = matcher._states
+    monkeypatch.setattr(matcher, "_states", lambda tokens, mask: read.append(len(tokens)) or states(tokens, mask))
+    matcher.keep_states(4 * 16 * 4 + 3 * 16)  # the first text, and not quite a piece more
+    for _ in range(3):
+        torch.testing.assert_close(matcher.encode_tokens(TOKENS, ABSENT), expected)
+    assert read == [3, 2, 2]
+
+
+@pytest.mark.parametrize("sentence_level", [False, True])
 def test_a_gradient_reaches_every_parameter_but_the_encoders(sentence_level: bool) -> None:
     matcher = build(sentence_level=sentence_level, dropout=0.0).train()
     empty = torch.cat([TOKENS[:2], torch.full((1, 4), PAD)])  # the last sentence has no token

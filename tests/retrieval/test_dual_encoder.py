@@ -239,8 +239,16 @@ def test_images_of_another_size_are_refused(exported: Path) -> None:
         ),
         (
             lambda f: (f / "text_encoder/config.json").unlink(),
-            r"weights of the text tower of a clip, but has .* missing .*Make it again with",
+            r"should hold a whole dual encoder, but doesn't: .*config.json",
         ),
+        (lambda f: edit_tower(f, hidden_size=64), r"weights of the text tower of a clip, but .*Make it again with"),
+        (lambda f: edit_tower(f, hidden_size=2**20, num_attention_heads=1), r"weights of the text tower of a clip"),
+        (lambda f: edit_tower(f, num_hidden_layers=10**6), r"config.json has 1000000 as num_hidden_layers"),
+        (
+            lambda f: edit_architecture(f, max_tokens=10**9),
+            r"config.json has 1000000000 max_tokens, its text tower \d+",
+        ),
+        (lambda f: edit_architecture(f, max_tokens=0), r"config.json has 0 max_tokens"),
         (lambda f: edit_architecture(f, dual_encoder="blip"), r"should hold a whole dual encoder, but doesn't: 'blip'"),
         (
             lambda f: edit_architecture(f, size=3),
@@ -254,6 +262,11 @@ def test_broken_retriever_is_refused(clip_retriever: Path, tmp_path: Path, break
     break_it(folder)
     with pytest.raises(InputError, match=message):
         Retriever.load(folder)
+
+
+def edit_tower(folder: Path, **changes: object) -> None:
+    path = folder / "text_encoder/config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 def edit_architecture(folder: Path, **changes: object) -> None:

@@ -15,6 +15,7 @@ from small_retriever import make_retriever, make_sentences, make_store, retrieve
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval import faiss_index
+from visual_grounding.retrieval import index as index_module
 from visual_grounding.retrieval.approximation import recall_of_ids
 from visual_grounding.retrieval.faiss_index import (
     FaissSearcher,
@@ -205,6 +206,37 @@ def test_index_refuses_codes_of_too_few_images_and_retrieve_refuses_nprobe(retri
         build_index(retriever, small, tmp_path / kind, kind=kind, **({"lists": 2} if kind == "ivf" else {}))
         with pytest.raises(InputError, match=message):
             retrieve_dense(retriever, Index(tmp_path / kind), ["w1"], tmp_path / "ids", nprobe=3)
+
+
+def test_files_that_were_damaged_before_the_index_was_finished_are_made_anew(retriever, large_store, tmp_path):
+    store = FeatureStore(large_store)
+    flags = {"kind": "ivf", "lists": 4, "images_per_file": -(-len(store) // 3)}
+    build_index(retriever, store, tmp_path / "whole", **flags)
+    expected = {path.name: path.read_bytes() for path in (tmp_path / "whole").glob("*.faiss")}
+    assert len(expected) == 3
+    with pytest.MonkeyPatch.context() as patch:  # ends just before publishing
+        patch.setattr(index_module.ShardedArtefact, "publish", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            build_index(retriever, store, tmp_path / "index", **flags)
+    files = [
+        *sorted((tmp_path / "index.partial").rglob("index*.faiss")),
+        *(tmp_path / "index.partial").rglob("trained*faiss"),
+    ]
+    assert len(files) == 4
+    for path in files[1:]:
+        path.write_bytes(b"x" * 200 + path.read_bytes()[200:])
+    kept = files[0].stat().st_ino
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        publish = index_module.ShardedArtefact.publish
+        patch.setattr(
+            index_module.ShardedArtefact,
+            "publish",
+            lambda *given: seen.append(files[0].stat().st_ino) or publish(*given),
+        )
+        build_index(retriever, store, tmp_path / "index", **flags)
+    assert seen == [kept]  # what is whole stays
+    assert {path.name: path.read_bytes() for path in (tmp_path / "index").glob("*.faiss")} == expected
 
 
 def test_broken_or_missing_faiss_files_are_refused(retriever, large_store, tmp_path):

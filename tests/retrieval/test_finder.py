@@ -25,6 +25,7 @@ from visual_grounding.retrieval.image_names import ImageNames
 from visual_grounding.retrieval.index import Index, build_index
 from visual_grounding.retrieval.keyword import KeywordFinder
 from visual_grounding.retrieval.paired import PairedFinder
+from visual_grounding.storage.file_set import lock_folder
 
 OUTSIDE = '''
 import numpy as np
@@ -312,6 +313,27 @@ def test_keyword_finder_leaves_nothing_behind_in_a_worker_and_shares_its_table_w
         assert len(list((tmp_path / "scratch").glob("visual-grounding-*"))) == folders
         expected.append(np.concatenate(found))
     assert np.array_equal(expected[0], expected[1]) and np.array_equal(expected[0], finder.find(lines).ids)
+
+
+def test_lookup_folders_of_killed_processes_are_removed_and_those_in_use_stay(finders, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    abandoned, young, used = (
+        tmp_path / "scratch" / f"{dot}visual-grounding-lookup-{dot}x{n}" for n, dot in enumerate(("", ".", ""))
+    )
+    for folder in (abandoned, young, used):
+        folder.mkdir(parents=True)
+        (folder / "table").write_text("x")
+    lock = lock_folder(used)
+    finder, lines = finders[0]
+    expected = finder.find(lines)
+    assert not abandoned.exists() and (young / "table").exists() and (used / "table").exists()
+    (own,) = set((tmp_path / "scratch").iterdir()) - {young, used}
+    again = open_finder(
+        f"keyword --captions {tmp_path / 'captions.tsv'} --image-features {finder.collection.folder} -n 4"
+    )
+    again.find(lines)
+    assert own.exists() and np.array_equal(finder.find(lines).ids, expected.ids)
+    os.close(lock)
 
 
 def test_copy_of_a_keyword_finder_by_fork_leaves_the_folder_to_its_owner(finders, tmp_path, monkeypatch):

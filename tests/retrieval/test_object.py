@@ -1,6 +1,7 @@
 """Objects: nouns, clusters and images worked by hand, shares of N, what isn't there, and the command."""
 
 import pickle
+import shutil
 
 import numpy as np
 import pytest
@@ -233,6 +234,10 @@ def test_other_nouns_vectors_and_numbers_make_another_table(world, tmp_path):
     assert made() == 0
     for flag, value in others.items():
         assert made(**{flag: value}) == 2, flag
+    shutil.rmtree(tmp_path / "ids")
+    (tmp_path / "stop").write_text("dog\n")
+    assert made(**{"--stop-words": tmp_path / "stop"}) == 0
+    assert (ImageIds(tmp_path / "ids").ids == -1).all()  # what says nothing is no noun, either
 
 
 @pytest.mark.parametrize(

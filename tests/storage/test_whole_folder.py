@@ -68,6 +68,24 @@ def test_folder_that_was_published_before_it_could_be_locked_is_left_alone(
     assert list((tmp_path / "moved").iterdir()) == []
 
 
+def test_older_folder_of_the_next_writer_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one may have moved what was just written aside: its only other copy until its own is there."""
+    out, older, sync = tmp_path / "out", tmp_path / "out.replaced", whole_folder.sync_folder
+    write_folder(out, writing("first"), lambda _: ())
+
+    def begin(folder: Path) -> None:
+        if folder == tmp_path:
+            for path in older.iterdir():
+                path.unlink()
+            older.rmdir()
+            out.rename(older)
+        sync(folder)
+
+    monkeypatch.setattr(whole_folder, "sync_folder", begin)
+    write_folder(out, writing("second"), lambda _: ())
+    assert content_of(older) == {"a": "second", "b": "second"} and not out.exists()
+
+
 def test_next_writer_keeps_its_folder_when_the_one_before_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

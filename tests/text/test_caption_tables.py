@@ -91,9 +91,15 @@ def test_columns_without_a_table_and_tables_called_text_are_refused(tmp_path, ca
     assert status == 2 and "Columns are named, but no file is a table: parquet, or Arrow. See --key-column." in said
     pq.write_table(pa.table({"filename": ["a"], "captions": ["x"]}), tmp_path / "table.tsv")
     with pytest.raises(
-        InputError, match=r"should be lines of `key<TAB>caption`, but is parquet\. Make lines of it: visu"
+        InputError, match=r"should be lines of `key<TAB>caption`, but is parquet\. Make lines of its tables: visu"
     ):
         read_captions(tmp_path / "table.tsv")
+    with pa.OSFile(str(tmp_path / "a"), "wb") as file, pa.ipc.new_stream(file, pa.schema([("a", pa.string())])):
+        pass
+    with pytest.raises(InputError, match=r"but is Arrow\. Make lines of its tables: .* captions --train .*a --valid"):
+        read_captions(tmp_path / "a")
+    with pytest.raises(InputError, match=r"but is a folder\. Make lines of its tables"):
+        read_captions(tmp_path)
     flags = ["--train", tmp_path / "table.tsv", *valid, "--out", tmp_path / "out"]
     assert prepare(capsys, *flags, *COLUMNS)[0] == 0 and (tmp_path / "out/train.tsv").read_text() == "a\tx\n"
 

@@ -28,6 +28,7 @@ def read(path, task, **choices):
         ("snli", "premise\thypothesis\tlabel\na\tb\t2\n", [("a", "b", "contradiction")]),
         ("sick", "pair_ID\tsentence_A\tsentence_B\tentailment_label\n1\ta\tb\tNEUTRAL\n", [("a", "b", "NEUTRAL")]),
         ("rte", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tnot_entailment\n", [("a", "b", "not_entailment")]),
+        ("rte", "sentence1\tsentence2\tlabel\na\tb\t0\n", [("a", "b", "entailment")]),
         ("glue", "index\tquestion\tsentence\tlabel\n0\ta\tb\tentailment\n", [("a", "b", "entailment")]),
         ("glue", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\ta\tb\t1\n", [("a", "b", "1")]),
         ("glue", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t2\t3\ta\tb\n", [("a", "b", "1")]),

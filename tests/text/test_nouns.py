@@ -1,5 +1,6 @@
 """Nouns by a tagger, or as words that are nouns elsewhere."""
 
+import os
 import pickle
 import sys
 
@@ -44,6 +45,7 @@ def test_known_nouns_are_words_of_the_list_and_their_plurals():
         ["ladies", "dogs", "boxes", "glasses"]
     ]
     assert found.of([]) == [] and found.of([""]) == [[]]
+    assert KnownNouns(["can", "dog"], {"can"}).of(["They can run, dogs can't; tin cans"]) == [["dogs", "cans"]]
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,16 @@ def test_singulars_have_the_word_and_what_it_is_the_plural_of(word, expected):
 def test_what_is_no_tagger_is_refused(tmp_path):
     with pytest.raises(InputError, match="'nowhere' should be a pipeline of spaCy"):
         TaggedNouns("nowhere")
+    for name, content in (("meta.json", "{"), ("meta.json", "{}"), ("config.cfg", "[nlp")):
+        folder = tmp_path / f"{name}{content}"
+        spacy.blank("en").to_disk(folder)
+        (folder / name).write_text(content)
+        with pytest.raises(InputError, match=r"should be a pipeline of spaCy, .* but can't be loaded"):
+            TaggedNouns(str(folder))
+    spacy.blank("en").to_disk(tmp_path / "pipe")
+    os.mkfifo(tmp_path / "pipe/vocab/more.json")
+    with pytest.raises(InputError, match=r"can't be loaded: .*more\.json"):
+        TaggedNouns(str(tmp_path / "pipe"))
     spacy.blank("en").to_disk(tmp_path / "blank")
     with pytest.raises(InputError, match=r"should tag parts of speech, but has only \[\]"):
         TaggedNouns(str(tmp_path / "blank"))

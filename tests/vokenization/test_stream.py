@@ -5,7 +5,9 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -211,7 +213,7 @@ def test_text_is_cut_while_the_shard_before_is_labelled_and_no_further(tmp_path,
     path = write(tmp_path / "long", [f"a dog {number}" for number in range(60)])
     cut, readers = [], []
     monkeypatch.setattr(stream, "_executor", lambda cutter, workers: ThreadPoolExecutor(max(1, workers)))
-    monkeypatch.setattr(stream, "_cut", lambda lines: cut.append(lines[0]) or cutter.cut(lines))
+    monkeypatch.setattr(stream, "_cut", lambda lines, _: cut.append(lines[0]) or cutter.cut(lines))
 
     class Reader(TextReader):
         def __init__(self, *args):
@@ -313,13 +315,13 @@ def test_unfinished_vokens_of_other_choices_are_refused(tmp_path, cutter, tokeni
 def test_what_is_done_is_not_done_again(tmp_path, cutter, text, monkeypatch):
     interrupt(tmp_path, cutter, text)
     cut = []
-    monkeypatch.setattr(stream, "_cut", lambda lines: cut.append(lines) or cutter.cut(lines))
+    monkeypatch.setattr(stream, "_cut", lambda lines, _: cut.append(lines) or cutter.cut(lines))
     vokenize(Remainders(), cutter, [text], tmp_path / "out", shard_lines=2)
     assert cut == [LINES[4:6], LINES[6:]]
 
 
 def test_a_failing_cutter_ends_the_run_with_its_error(tmp_path, cutter, text, monkeypatch):
-    def fail(lines):
+    def fail(lines, _):
         raise InputError("tokenizer 'x' can't cut 'A dog'")
 
     monkeypatch.setattr(stream, "_cut", fail)
@@ -357,6 +359,66 @@ def test_processes_that_cut_give_the_same_and_a_killed_one_ends_the_run(tmp_path
         with pytest.raises(InputError, match="a process that cuts text into pieces was killed"):
             vokenize(Killing(), cutter, [many], tmp_path / "three", shard_lines=2, workers=1)
     assert len(stream_pool) == 1
+
+
+CUTS_FOR_EVER = """
+import sys, time
+from visual_grounding.vokenization import stream
+from visual_grounding.vokenization.cutting import Cutter
+
+if __name__ == "__main__":
+    with stream._executor(Cutter(sys.argv[1]), 2) as pool:
+        for each in [pool.submit(stream._cut, ["a dog"], None) for _ in range(4)]:
+            each.result()
+        print(*pool._processes, flush=True)
+        time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_processes_that_cut_end_with_the_one_that_was_killed(tmp_path, tokenizer, how):
+    """They would keep its output open, and whoever reads that waits for ever."""
+    script = tmp_path / "cuts.py"
+    script.write_text(CUTS_FOR_EVER)
+    command = [sys.executable, str(script), str(tokenizer)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        workers = process.stdout.readline().split()
+        assert len(workers) == 2
+        process.send_signal(how)
+        assert process.communicate(timeout=60)[0] == b""  # reads until nobody has it open any more
+
+
+def test_two_texts_are_cut_beside_one_another_in_threads(tmp_path, cutter, text):
+    others = Cutter(str(make_tokenizer(tmp_path / "tokenizer", "bytes")), window=cutter.window)
+    expected = [vokenize(Remainders(), each, [text], tmp_path / f"{n}") for n, each in enumerate((cutter, others))]
+    both = threading.Barrier(2)
+
+    class Meeting(Remainders):
+        def label_pieces(self, text, shard):
+            if shard == 0:
+                both.wait(60)
+            return super().label_pieces(text, shard)
+
+    with ThreadPoolExecutor(2) as pool:
+        found = [
+            pool.submit(vokenize, Meeting(), each, [text], tmp_path / f"again{number}", shard_lines=2)
+            for number, each in enumerate((cutter, others))
+        ]
+        assert [each.result().tokens_sha256 for each in found] == [each.tokens_sha256 for each in expected]
+
+
+def test_every_file_is_opened_before_the_first_is_labelled(tmp_path, cutter, text):
+    class None_(Remainders):
+        def label_pieces(self, text, shard):
+            raise AssertionError("labelled")
+
+    broken = tmp_path / "broken.gz"
+    broken.write_bytes(b"no gzip")
+    for wrong, message in ((tmp_path / "typo", "No such file"), (broken, "Not a gzipped"), (tmp_path, "directory")):
+        with pytest.raises(InputError, match=message):
+            vokenize(None_(), cutter, [text, wrong], tmp_path / "out")
+    assert not list(tmp_path.glob("out*"))
 
 
 def test_standard_input_is_refused_for_several_ranks(tmp_path, cutter, monkeypatch):

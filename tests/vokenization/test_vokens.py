@@ -1,5 +1,7 @@
 """Vokens are read as they were written, and what doesn't fit is refused."""
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +33,18 @@ def test_vokens_are_those_of_each_line(folder):
     assert found.tokens_sha256 == sha256_of_lines(list(found.token_lines())) and found.scores is None
     assert f"--srcdict {folder}/dict.txt --trainpref {folder}/tokens.txt" in found.binarise
     found.check_range()
+    for name in ("train", "valid", "test"):
+        shutil.copytree(folder, folder.parent / f"v/{name}")
+    meta = json.loads((folder.parent / "v/test/meta.json").read_text())
+    (folder.parent / "v/test/meta.json").write_text(json.dumps({**meta, "tokenizer_sha256": "0" * 64}))
+    both = (
+        f"--trainpref {folder.parent}/v/train/tokens.txt --validpref {folder.parent}/v/valid/tokens.txt --destdir DIR"
+    )
+    for name in ("train", "valid"):  # a split that was cut by another tokenizer isn't among them
+        assert Vokens(folder.parent / f"v/{name}").binarise.endswith(
+            f"--srcdict {folder.parent}/v/{name}/dict.txt {both}"
+        )
+    assert "dict.txt --testpref " in Vokens(folder.parent / "v/test").binarise
     found.folder = Path("a b")
     assert "--srcdict 'a b/dict.txt' --trainpref 'a b/tokens.txt'" in found.binarise
 

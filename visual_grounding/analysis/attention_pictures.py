@@ -9,7 +9,7 @@ from PIL import Image
 
 from .intervals import Interval
 
-_SIDE = 320  # pixels of a photo's long side in a panel
+SIDE = 320  # pixels of a photo's long side in a panel
 _COLUMNS = 6  # panels beside each other
 _CLEAR, _SHADE = 0.15, 0.85  # how much of a box without attention is coloured, and how much more of the most attended
 
@@ -57,7 +57,7 @@ def draw_tokens(
     from matplotlib.figure import Figure
 
     photo = picture.convert("RGB")
-    photo.thumbnail((_SIDE, _SIDE))
+    photo.thumbnail((SIDE, SIDE))
     pixels = np.asarray(photo, dtype=np.float32) / 255  # (h, w, 3)
     columns = min(_COLUMNS, len(tokens))
     rows = -(-len(tokens) // columns)

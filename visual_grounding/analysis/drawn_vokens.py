@@ -92,7 +92,7 @@ def _pictures(vokens: Vokens, numbers: Sequence[int], images: ImageSource) -> di
     keys = {voken: key for voken, key in enumerate(vokens.keys()) if voken in wanted}
     shown = set(keys.values())
     places: Mapping[str, int] = {key: place for place, key in enumerate(images.keys) if key in shown}
-    return {voken: load_picture(images, key, places) for voken, key in keys.items()}
+    return {voken: load_picture(images, key, places, SIDE) for voken, key in keys.items()}
 
 
 def readable(bridge: TokenizerBridge, symbols: Sequence[str]) -> list[str]:

@@ -21,6 +21,7 @@ _SUBWORD_MARK = re.compile(r"@@(?= |$)|(?:^| )(?:\u2581|##(?=\w))")
 _SOURCE = re.compile(r"S-(\d{1,18})\t(.*)")
 _TARGET = re.compile(r"T-(\d{1,18})\t(.*)")
 _UNKNOWN = "<unk>"  # also in <<unk>>, as fairseq-generate writes it into targets
+_LONGEST = 100_000  # letters of a line
 _ENOUGH = 10  # comparable sentences to tell another set by, where there are so many
 
 
@@ -68,13 +69,28 @@ def read_references(path: str | Path) -> list[str]:
     """Reference translations, one line a sentence.
 
     Raises:
-        InputError: as `read_lines`; the file is empty; words are still split.
+        InputError: as `read_lines` and `refuse_endless`; the file is empty; words are still split.
     """
     lines = read_lines(path)
+    refuse_endless(path, lines)
     if not any(line.strip() for line in lines):
         raise InputError(f"{path} should hold one reference translation a line, but is empty: nothing to compare with.")
     _refuse_subwords(path, lines)
     return lines
+
+
+def refuse_endless(path: str | Path, lines: Sequence[str]) -> None:
+    """Refuse lines that are no sentences but whole files: scoring one of a megabyte takes minutes, and says nothing.
+
+    Raises:
+        InputError: there is one.
+    """
+    for number, line in enumerate(lines, 1):
+        if len(line) > _LONGEST:
+            raise InputError(
+                f"{path} should have a sentence a line, but line {number} has {len(line)} letters, more than "
+                f"{_LONGEST}. Were its line ends lost?"
+            )
 
 
 def check_targets(

@@ -20,6 +20,7 @@ PAGE, PICTURE = "report.html", "report.png"
 _LETTERS = 2000  # of a text that are shown
 _SOURCE_WIDTH, _OUTPUT_WIDTH = 60, 58  # letters of a line beside the pictures of the PNG; the page wraps by itself
 NOT_THERE = "not there"
+_LONGEST, _PIXELS = 65_000, 2**27  # of the PNG: matplotlib's limit; half a gigabyte while it is drawn
 THUMBNAIL = 112  # pixels a side, in the page and in the picture, unless said otherwise
 
 _STYLE = """
@@ -41,12 +42,17 @@ dl{margin:6px 0 0;display:grid;grid-template-columns:max-content 1fr;gap:1px 14p
 
 @dataclass
 class ReportImage:
-    """One picture of a sentence. Where `image` is None, `why` says so: `NOT_THERE`, or what is wrong with the file."""
+    """One picture of a sentence. Where `image` is None, `why` says so: `NOT_THERE`, or what is wrong with the file.
+
+    Attributes:
+        size: width and height of the picture as it is; `image` may be smaller.
+    """
 
     image: Image.Image | None
     key: str
     score: float | None = None
     why: str = ""
+    size: tuple[int, int] = (0, 0)
 
 
 @dataclass
@@ -82,11 +88,13 @@ def images_of_sentences(
     images: ImageSource,
     limit: int,
     draw: Callable[[int, Image.Image], Image.Image] | None = None,
+    side: int = THUMBNAIL,
 ) -> list[list[ReportImage]]:
     """The pictures of each sentence, best first, at most `limit`; keys are looked up in one pass over the store's.
 
     Args:
         draw: what to make of a picture, by its row of the store.
+        side: of each picture on the page.
     """
     tables = [
         [(int(row), float(score)) for row, score in zip(ids.ids[s], ids.scores[s]) if row >= 0] for s in sentences
@@ -95,25 +103,34 @@ def images_of_sentences(
     names = {row: key for row, key in enumerate(store.keys()) if row in wanted}
     shown = set(names.values())
     places = {key: place for place, key in enumerate(images.keys) if key in shown}
-    pictures = {row: load_picture(images, key, places) for row, key in names.items()}
+    pictures = {row: load_picture(images, key, places, side) for row, key in names.items()}
     for row, picture in pictures.items():
         if draw is not None and picture.image is not None:
             picture.image = draw(row, picture.image)
     return [[replace(pictures[row], score=score) for row, score in table[:limit]] for table in tables]
 
 
-def load_picture(images: ImageSource, key: str, places: Mapping[str, int]) -> ReportImage:
-    """One picture by its key.
+def load_picture(images: ImageSource, key: str, places: Mapping[str, int], side: int = THUMBNAIL) -> ReportImage:
+    """One picture by its key, no larger than a page needs it: there may be thousands.
 
     Args:
         places: key -> row in `images`.
+        side: of the picture on the page; it is kept in twice that, its long side in eight times.
     """
     if key not in places:
         return ReportImage(None, key, why=NOT_THERE)
     try:
-        return ReportImage(read_image(images, places[key]), key)
+        image = read_image(images, places[key])
+        return ReportImage(_shrunk(image, 2 * side), key, size=image.size)
     except UnreadableImage as reason:
         return ReportImage(None, key, why=str(reason))
+
+
+def _shrunk(image: Image.Image, side: int) -> Image.Image:
+    """A picture whose short side has at most `side` pixels, and its long side four times as many."""
+    scale = min(1.0, side / min(image.size), 4 * side / max(image.size))
+    wide, high = (max(1, round(scale * length)) for length in image.size)
+    return image if scale == 1 else image.resize((wide, high), Image.Resampling.BICUBIC, reducing_gap=2.0)
 
 
 def write_report(
@@ -247,7 +264,8 @@ def _draw(path: Path, title: str, sections: Sequence[ReportSection], table: Repo
     heights = [height_of(row) for row in rows]
     height = 0.7 + table_height + sum(heights) + 0.75 * len(sections)
     with matplotlib.rc_context({"font.family": "DejaVu Sans", "text.parse_math": False}):
-        figure = Figure(figsize=(width, height), dpi=dpi, facecolor="#f6f7f9")
+        fitting = min(dpi, _LONGEST / max(width, height), (_PIXELS / (width * height)) ** 0.5)
+        figure = Figure(figsize=(width, height), dpi=fitting, facecolor="#f6f7f9")
 
         def write(x: float, top: float, text: str, **style: object) -> None:
             figure.text(x / width, 1 - top / height, text, va="top", **style)  # type: ignore[arg-type]

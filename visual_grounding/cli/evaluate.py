@@ -257,10 +257,11 @@ def _metrics(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _read_forms(path: str, args: argparse.Namespace, references: Sequence[str]) -> "TextForms":
-    from ..analysis.hypotheses import check_targets, read_translations
+    from ..analysis.hypotheses import check_targets, read_translations, refuse_endless
     from ..analysis.translation_scores import check_same_length, text_forms
 
     hypotheses, targets = read_translations(path)
+    refuse_endless(path, hypotheses)
     check_same_length(path, len(hypotheses), args.reference, len(references))
     for warning in check_targets(path, targets, args.reference, references):
         print(f"warning: {warning}", file=sys.stderr)

@@ -6,7 +6,8 @@ For models of --task grounded_lm. What a model is compared with is another one (
 images (--image-order congruent shuffled); p is the chance that it isn't better, by the paired bootstrap on the same
 draws of lines. Both are asked the same words. Where images were found for lines that a mask had been laid on, as they
 have to be, its words are asked of all models. What isn't given, such as images, is as in each model's training; a model
-that was trained without images gets none.
+that was trained without images gets none, and one that was trained with those of captions has none for other text, but
+those of --image-ids.
 
 DIR/scores.json has all numbers, for `visual-grounding report runs`, too.
 """
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
     from ..analysis.significance import compare_draws, draw_sentences
     from ..analysis.translation_scores import spread
     from ..devices import choose_device
-    from ..probes.perplexity import ask_alike, ask_as, lines_of, tell_words
+    from ..probes.perplexity import CAPTIONS, ask_alike, ask_as, has_images, lines_of, tell_words
     from ..probes.trained import check_orders, check_seen, load_split, load_trained
     from ..progress import progress_bar
 
@@ -53,14 +54,23 @@ def run(args: argparse.Namespace) -> None:
     device = choose_device(args.device)
     runs = {}
     for name, (path, order) in compared(args).items():
-        trained = load_trained(path, "grounded_lm", device, changes_of(args), args.user_dir)
+        trained = load_trained(path, "grounded_lm", device, _changes(args), args.user_dir)
         if path == args.checkpoint and order:
             check_orders(trained, [order])
+        dataset = load_split(trained, args.split, order or str(trained.settings.image_order))
+        shown = has_images(dataset)
+        if path == args.checkpoint and order not in (None, "congruent") and not shown:
+            raise InputError(
+                f"images can't be {order}, as those of {path} are of captions, and lines of {args.split} have none. "
+                f"Name theirs, or ask for {CAPTIONS}{args.split}.",
+                "image_order",
+                "image_ids",
+            )
         order = order or str(trained.settings.image_order)
-        runs[name] = trained, load_split(trained, args.split, order), order if trained.sees else "none"
+        runs[name] = trained, dataset, order if shown else "none"
         if args.masks:
             ask_as(trained, runs[name][1], args.masks, args.split)
-    check_seen([trained for trained, _, _ in runs.values()], changes_of(args))
+    check_seen([trained for trained, _, _ in runs.values()], _changes(args))
     masks = ask_alike([dataset for _, dataset, _ in runs.values()], args.split)
     told = {}
     with progress_bar(len(masks) * len(runs), 0, "lines") as bar:
@@ -93,6 +103,16 @@ def run(args: argparse.Namespace) -> None:
     }
     write_score_files(args.out, report, {f"{name}.{_METRIC}": each.drawn[None] for name, each in resampled.items()})
     print("\n".join(_table(report)))
+
+
+def _changes(args: argparse.Namespace) -> dict[str, Any]:
+    """What is otherwise than in training."""
+    from ..probes.perplexity import CAPTIONS
+
+    changes = changes_of(args)
+    if args.image_ids and not args.split.startswith(CAPTIONS):
+        changes["caption_data"] = None  # these images are not of captions, but of these lines
+    return changes
 
 
 def _digest(masks: Any) -> str:

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", choices=TARGETS, default="retriever", help="what to make of it (default: retriever)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="data folder with dict.txt, where words were learned")
     parser.add_argument(
-        "--tokenizer", metavar="DIR", help="with --to transformers: vokens of the model's text, or their tokenizer"
+        "--tokenizer", metavar="DIR", help="--to transformers needs it: vokens of the model's text, or their tokenizer"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 
+MOST_IMAGES = 2000
 MOST_SHOWN = 200  # rows of a page: its picture of them takes half a gigabyte
 
 if TYPE_CHECKING:
@@ -75,6 +76,19 @@ def check_shown(count: int, what: str, *choices: str) -> None:
         raise InputError(
             f"a page shows at most {MOST_SHOWN} {what}, but {count} were asked for: make several.", *choices
         )
+
+
+def check_images(count: int, *choices: str) -> None:
+    """Refuse a page of too many pictures, however few rows it has.
+
+    Args:
+        choices: arguments that say how many there are.
+
+    Raises:
+        InputError: they are too many.
+    """
+    if count > MOST_IMAGES:
+        raise InputError(f"a page shows at most {MOST_IMAGES} images, but {count} were asked for.", *choices)
 
 
 def check_pictures(

@@ -30,7 +30,7 @@ VERBS = {
     "prepare vua": "VUA's metaphors, verbs or nouns -> the same; asked of a word",
     "prepare conll": "CoNLL's columns -> the same; a tag for each word",
     "prepare pdtb": "discourse relations as PDTB has them -> the same",
-    "export": "retriever checkpoint -> retriever folder that loads without fairseq",
+    "export": "checkpoint -> retriever folder that loads without fairseq, or a language model for transformers",
     "index": "feature store -> embeddings in a retriever's space",
     "retrieve": "sentences -> image ids",
     "vokenize": "text -> an image for every token",
@@ -64,6 +64,7 @@ CONTINUING = ("extract", "import", "index", "retrieve", "vokenize", "revokenize"
 # What is wrong with a place that was named: its name is too long or a loop, its file system full or not to be written.
 OF_THE_PLACE = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC}
 UNREAD = 141  # what shells give for a closed pipe
+_OF_MEMORY = ("--batch-size", "--batch-tokens", "--image-size")  # flags that say how much is computed at a time
 INTERRUPTED = 130  # what shells give for Ctrl-C
 
 
@@ -155,11 +156,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         short = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
         if isinstance(error, RuntimeError) and not any(said in reason for said in short):
             raise
-        print(
-            f"visual-grounding {verb}: not enough memory{f' ({reason})' if reason else ''}. Ask for less at a time, "
-            "such as a smaller --batch-size or --image-size.",
-            file=sys.stderr,
-        )
+        known = parser._option_string_actions if parser is not None else {}
+        smaller = [flag for flag in _OF_MEMORY if flag in known]
+        less = f", such as a smaller {' or '.join(smaller)}" if smaller else ""
+        said = f" ({reason})" if reason else ""
+        print(f"visual-grounding {verb}: not enough memory{said}. Ask for less at a time{less}.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         again = "; run the same command again to continue" if verb in CONTINUING else ""

@@ -102,12 +102,13 @@ def _picture(args: argparse.Namespace, looked: "Looked") -> "tuple[int, Image.Im
     Raises:
         InputError: none can.
     """
+    from ..analysis.attention_pictures import SIDE
     from ..analysis.report import load_picture
 
     images = open_image_source(args)
     keys = {key for key in looked.keys if key}
     places = {key: place for place, key in enumerate(images.keys) if key in keys}
-    found = {place: load_picture(images, key, places) for place, key in enumerate(looked.keys) if key}
+    found = {place: load_picture(images, key, places, SIDE) for place, key in enumerate(looked.keys) if key}
     check_pictures(found.values(), images, args)
     return next((place, shown.image) for place, shown in found.items() if shown.image is not None)
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .image_source import add_image_source, check_pictures, check_shown, open_image_source
+from .image_source import add_image_source, check_images, check_pictures, check_shown, open_image_source
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -91,15 +91,18 @@ def run(args: argparse.Namespace) -> None:
     def draw(row: int, picture: "Image.Image") -> "Image.Image":
         return letterbox(draw_regions(picture, regions_of_images(store, [row], args.min_score)[0]))
 
+    side = SIDE if args.draw_regions else THUMBNAIL
+    across = min(args.images_per_sentence, ids.ids.shape[1])
+    check_images(len(rows) * across, "images_per_sentence", "rows" if args.rows else "sample")
     drawing = draw if args.draw_regions else None
-    pictures = images_of_sentences(ids, rows, store, images, args.images_per_sentence, drawing)
+    pictures = images_of_sentences(ids, rows, store, images, across, drawing, side)
     check_pictures((picture for found in pictures for picture in found), images, args)
     shown = [
         ReportRow(text[row], found, [(name, lines[row], None) for name, lines in outputs])
         for row, found in zip(rows, pictures)
     ]
     section = ReportSection(f"{len(rows)} of {len(text)} sentences", shown, ids.signature)
-    write_report(Path(args.out), args.title, [section], side=SIDE if args.draw_regions else THUMBNAIL)
+    write_report(Path(args.out), args.title, [section], side=side)
     print(f"{Path(args.out) / 'report.html'} and report.png show {len(rows)} sentences.")
 
 

@@ -318,10 +318,10 @@ def _row(
             ("peak of the map", "in a box" if pointing.hit else "beside the boxes", pointing.hit),
             ("middle of the picture", "in a box" if pointing.centre_hit else "beside the boxes", pointing.centre_hit),
         ]
-    found = load_picture(images, key, places)
+    found = load_picture(images, key, places, _SIDE)
     if found.image is None:
         return ReportRow(text, [found], outputs)
-    drawn = draw_overlay(found.image, heat.grid, framing.window(*found.image.size), boxes, peak)
+    drawn = draw_overlay(found.image, heat.grid, framing.window(*found.size), boxes, peak)
     return ReportRow(text, [ReportImage(letterbox(found.image), key), ReportImage(letterbox(drawn), text)], outputs)
 
 

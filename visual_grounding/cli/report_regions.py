@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     shown, total, without = [], 0, 0
     for key, regions in zip(rows, regions_of_images(store, list(rows.values()), args.min_score)):
         total, without = total + len(regions), without + (not regions)
-        picture = load_picture(images, key, places)
+        picture = load_picture(images, key, places, SIDE)
         if picture.image is not None:
             picture = ReportImage(letterbox(draw_regions(picture.image, regions)), key)
         lines = [(str(place), region.text or "region", None) for place, region in enumerate(regions, 1)]

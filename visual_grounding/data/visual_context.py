@@ -32,7 +32,7 @@ from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
 from ..retrieval.finder import Finder
 from ..retrieval.image_ids import NO_IMAGE, ImageIds
-from ..shares import percent, share
+from ..shares import percent, share, warn_of
 from ..text.resemblance import UNLIKE
 from .complete_batches import CompleteBatches
 from .image_memory import ImageMemory
@@ -458,7 +458,7 @@ class VisualContext:
         others = None
         if order == "shuffled":
             others = derangement(np.arange(len(dataset)), self.cfg.image_seed), dataset
-        self._say_what_is_found(dataset, split, finder, line_of, excluded, count)
+        self._say_what_is_found(dataset, split, finder, line_of, excluded, count, others)
         choice = FoundImages(finder, line_of, excluded, count, others)
         return VisualContextDataset(dataset, self.store, choice, tags=self.tags)
 
@@ -470,6 +470,7 @@ class VisualContext:
         line_of: Callable[[Any], str],
         excluded: Optional[np.ndarray],
         count: int,
+        others: Optional[tuple[np.ndarray, Any]] = None,
     ) -> None:
         """Log how images are found, and warn of what a sample of the lines shows: later nobody is told."""
         places = np.arange(len(dataset))[:: -(-len(dataset) // _ASKED) or 1]
@@ -480,7 +481,13 @@ class VisualContext:
         how = f"found while batches are made, {getattr(self.cfg, 'image_order', 'congruent')}, {finder.signature}"
         self._say(split, count, how, f"{share(blind, len(lines), 'lines')} of a sample have none")
         counts = finder.conclude(dict(found.counts), lines, found.ids, rows).counts
-        for said in finder.warnings(Counter(counts), len(lines)):
+        remarks = list(finder.warnings(Counter(counts), len(lines)))
+        if others is not None:
+            lent = finder.find([line_of(dataset[int(others[0][place])]) for place in places], rows)
+            best, theirs = found.ids[:, 0], lent.ids[:, 0]
+            kept = int(((best == theirs) & (best != NO_IMAGE)).sum())
+            remarks += warn_of(kept, len(lines), "keep their best image when shuffled: it is another line's best, too.")
+        for said in remarks:
             self.warn_once(f"{split}, by a sample: {said}")
 
     def _learn_with(self, images_per_sentence: int, split: str) -> None:

@@ -7,6 +7,8 @@ from typing import NamedTuple
 from ..errors import InputError
 
 WHOLE = "whole"
+_LARGEST = 65535  # pixels of a side
+_PADDED = 4  # times its short side that a crop may reach beyond a picture
 
 
 class Box(NamedTuple):
@@ -55,6 +57,12 @@ def _offset(side: int, crop: int) -> int:
     return round((side - crop) / 2) if side >= crop else -((crop - side) // 2)
 
 
+def _sensible(resize: int, crop: int) -> Framing | None:
+    """A framing; None where the crop is far larger than the picture, or both than any."""
+    fits = resize <= _LARGEST and 0 < crop <= (_PADDED * resize if resize else _LARGEST)
+    return Framing(resize, crop) if fits else None
+
+
 def framing_of_plan(preprocessing: str) -> Framing | None:
     """The framing in a store's description of its preprocessing; None where it doesn't say, or says another one.
 
@@ -69,20 +77,20 @@ def framing_of_plan(preprocessing: str) -> Framing | None:
     >>> framing_of_plan("SiglipImageProcessor pil {size: {height: 224, width: 224}} bicubic, normalise 0.5 0.5")
     Framing(resize=0, crop=224)
     """
-    found = re.match(r"resize (\d+) \w+, crop (\d+)\b", preprocessing)
+    found = re.match(r"resize (\d{1,5}) \w+, crop (\d{1,5})\b", preprocessing)
     if found:
-        return Framing(int(found[1]), int(found[2]))
-    found = re.match(r"timm (center|squash), share ([\d.]+) \w+, crop (\d+)x(\d+)\b", preprocessing)
+        return _sensible(int(found[1]), int(found[2]))
+    found = re.match(r"timm (center|squash), share (\d(?:\.\d{1,17})?) \w+, crop (\d{1,5})x(\d{1,5})\b", preprocessing)
     if found:
         mode, share, height, width = found[1], float(found[2]), int(found[3]), int(found[4])
-        if mode == "center" and height == width:
-            return Framing(math.floor(height / share), height)
-        return Framing(0, height) if mode == "squash" and share == 1 else None
-    edges = r"\{height: (\d+), width: \1\}"
-    if found := re.match(rf"\w+ \w+ \{{crop_size: {edges}, size: \{{shortest_edge: (\d+)\}}\}} ", preprocessing):
-        return Framing(int(found[2]), int(found[1]))
+        if mode == "center" and height == width and share:
+            return _sensible(math.floor(height / share), height)
+        return _sensible(0, height) if mode == "squash" and share == 1 else None
+    edges = r"\{height: (\d{1,5}), width: \1\}"
+    if found := re.match(rf"\w+ \w+ \{{crop_size: {edges}, size: \{{shortest_edge: (\d{{1,5}})\}}\}} ", preprocessing):
+        return _sensible(int(found[2]), int(found[1]))
     if found := re.match(rf"\w+ \w+ \{{size: {edges}\}} ", preprocessing):
-        return Framing(0, int(found[1]))
+        return _sensible(0, int(found[1]))
     return None
 
 
@@ -98,6 +106,12 @@ def parse_framing(text: str) -> Framing:
     if text == WHOLE:
         return Framing(0, 1)
     resize, slash, crop = text.partition("/")
-    if not (slash and resize.isdecimal() and crop.isdecimal() and int(resize) and int(crop)):
-        raise InputError(f"the framing should be {WHOLE}, or RESIZE/CROP such as 256/224, but is {text!r}.", "framing")
-    return Framing(int(resize), int(crop))
+    numbers = [int(each) if each.isdecimal() and len(each) < 6 else 0 for each in (resize, crop)]
+    found = _sensible(*numbers) if slash and all(numbers) else None
+    if found is None:
+        raise InputError(
+            f"the framing should be {WHOLE}, or RESIZE/CROP such as 256/224, of at most {_LARGEST} pixels and no more "
+            f"than {_PADDED} times the picture, but is {text!r:.80}.",
+            "framing",
+        )
+    return found

@@ -1,5 +1,6 @@
 """`--arch token_image_matching`: VOK §3.2, wired from `modules/token_image_matcher.py`."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,13 @@ class TokenImageMatchingConfig(FairseqDataclass):
     sentence_level: bool = field(
         default=False,
         metadata={"help": "match sentences instead of tokens: a caption has the vector of its first piece, [CLS]"},
+    )
+    keep_encoder_states: float = field(
+        default=0.0,
+        metadata={
+            "help": "gigabytes of memory for what the frozen encoder says of captions, which is then computed in the "
+            "first epoch alone: on a CPU most of the time; 100 captions take about 0.02 with BERT base"
+        },
     )
     text_encoder: str = II("task.text_encoder")
 
@@ -75,6 +83,8 @@ class TokenImageMatchingModel(StrictLoading, BaseFairseqModel):
                 "gives pictures. Make features of them with: visual-grounding extract … --pool mean, and give those as "
                 "--image-features."
             )
+        if not 0 <= cfg.keep_encoder_states < math.inf:
+            raise InputError(f"--keep-encoder-states should be 0 or more gigabytes, but is {cfg.keep_encoder_states}.")
         bridge = TokenizerBridge(cfg.text_encoder)  # vokens belong to pieces: their places in a text must be known
         if cfg.sentence_level and not bridge.opening:
             raise InputError(
@@ -83,7 +93,10 @@ class TokenImageMatchingModel(StrictLoading, BaseFairseqModel):
             )
         chosen = {name: getattr(cfg, flag) for name, flag in TRAINING_CHOICES.items()}
         config = TokenImageMatcherConfig(image_feature_size=task.image_store.feature_size, **chosen)
-        return cls(TokenImageMatcher(config, load_pretrained_encoder(cfg.text_encoder)))
+        matcher = TokenImageMatcher(config, load_pretrained_encoder(cfg.text_encoder))
+        if cfg.keep_encoder_states:
+            matcher.keep_states(int(cfg.keep_encoder_states * 2**30))
+        return cls(matcher)
 
     def forward(self, tokens: Tensor, token_padding_mask: Tensor, visual: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Embed a batch of captions and their images.

@@ -3,6 +3,7 @@
 Plain torch: the fairseq model wraps it for training, `visual-grounding export` saves it, and `Retriever` loads it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +101,48 @@ def check_layers(layers: int, encoder: Any) -> None:
         )
 
 
+class KeptStates:
+    """What a frozen encoder said of texts, so that each is read once, however many epochs there are.
+
+    Args:
+        size: bytes of memory that the states may take; texts beyond it are read anew each time.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self._states: dict[bytes, Tensor] = {}  # pieces of a text -> (n, k · E), on the CPU
+
+    def of(self, tokens: Tensor, padding_mask: Tensor, read: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """States of texts: those that were kept, and of the others what `read` says now.
+
+        Shapes:
+            tokens: (B, T);  padding_mask: (B, T)
+            returns: (B, T, k · E), 0 at padding
+        """
+        real = ~padding_mask.cpu()
+        pieces = [row[mask] for row, mask in zip(tokens.cpu(), real)]
+        texts = [each.numpy().tobytes() for each in pieces]
+        new = [row for row, text in enumerate(texts) if text not in self._states]
+        said: dict[int, Tensor] = {}
+        if new:
+            width = max(1, int((real[new] * torch.arange(1, real.shape[1] + 1)).amax()))
+            rows = torch.tensor(new, device=tokens.device)
+            states = read(tokens[rows, :width], padding_mask[rows, :width])
+            said = {row: states[place, ~padding_mask[row, :width]] for place, row in enumerate(new)}
+            for row, found in said.items():
+                self._keep(texts[row], found)
+        known = [said[row] if row in said else self._states[text].to(tokens.device) for row, text in enumerate(texts)]
+        found = known[0].new_zeros(*tokens.shape, known[0].shape[-1])
+        found[~padding_mask] = torch.cat(known)
+        return found
+
+    def _keep(self, text: bytes, states: Tensor) -> None:
+        size = states.numel() * states.element_size()
+        if text not in self._states and size <= self._left:
+            self._states[text] = states.cpu()
+            self._left -= size
+
+
 def mean_of_tokens(tokens: Tensor) -> Tensor:
     """A sentence's vector from those of its tokens: their mean, of length 1; 0 where it has no token.
 
@@ -118,7 +161,8 @@ class TokenImageMatcher(nn.Module):
         g(x) = x_mlp(e) / |x_mlp(e)|              e = mean of the image's features
 
     f -> `encode_tokens`, g -> `encode_images`. The encoder is frozen: it is never in training mode, and no graph leads
-    into it. With `sentence_level` f is that of the first piece alone, BERT's `[CLS]` (VOK A.4).
+    into it: what it says of a text may be kept (`keep_states`). With `sentence_level` f is that of the first piece
+    alone, BERT's `[CLS]` (VOK A.4).
 
     Args:
         config: sizes.
@@ -146,6 +190,11 @@ class TokenImageMatcher(nn.Module):
         if getattr(encoder, "pooler", None) is not None:
             encoder.pooler = None
         self.encoder = encoder.requires_grad_(False).eval()
+        self._kept: KeptStates | None = None
+
+    def keep_states(self, size: int) -> None:
+        """Keep what the encoder says of texts, in so many bytes of memory."""
+        self._kept = KeptStates(size)
 
     def train(self, mode: bool = True) -> "TokenImageMatcher":
         """Switch to training; the encoder stays in evaluation mode."""
@@ -160,6 +209,11 @@ class TokenImageMatcher(nn.Module):
             tokens: (B, T);  padding_mask: (B, T)
             returns: (B, T, k · E), without a graph; anything at padding
         """
+        if self._kept is not None:
+            return self._kept.of(tokens, padding_mask, self._read)
+        return self._read(tokens, padding_mask)
+
+    def _read(self, tokens: Tensor, padding_mask: Tensor) -> Tensor:
         rows, width = tokens.shape
         if tokens.device.type == "cpu" and rows >= 4 * _GROUPS:
             ends = (~padding_mask * torch.arange(1, width + 1)).amax(dim=1)  # (B,) behind the last piece

@@ -10,8 +10,10 @@ from fairseq.data import FairseqDataset
 from torch.nn.functional import cross_entropy
 
 from ..data.grounded_text import MaskedLines
+from ..data.visual_batches import VisualContextDataset
 from ..errors import InputError
 from ..retrieval.image_ids import ImageIds
+from ..tasks.grounded_lm import CAPTIONS as CAPTIONS
 from .trained import Trained, batches, on_device
 
 
@@ -31,6 +33,13 @@ def lines_of(dataset: FairseqDataset) -> MaskedLines:
     while not isinstance(dataset, MaskedLines):
         dataset = dataset.dataset
     return dataset
+
+
+def has_images(dataset: FairseqDataset) -> bool:
+    """Whether lines of a split have images, in whatever order, or none by choice."""
+    while not isinstance(dataset, VisualContextDataset | MaskedLines):
+        dataset = dataset.dataset
+    return isinstance(dataset, VisualContextDataset)
 
 
 def ask_alike(datasets: list[FairseqDataset], split: str) -> MaskedLines:

@@ -15,10 +15,11 @@ from torch.nn import functional
 from ..errors import InputError, first_line
 from ..features.backbones.dual_encoder_towers import FAMILIES
 from ..storage.signature import signature
-from ..storage.weights import load_strictly, read_weights
+from ..storage.weights import read_weights
 from ..text.pretrained_tokenizer import count_known_pieces, load_tokenizer
 from .retriever import Retriever
 from .retriever_folder import TEXT_ENCODER, WEIGHTS, Description, write_retriever, write_weights
+from .trained_towers import load_towers, refuse_many_layers
 
 KIND = "dual_encoder"
 _AGAIN = "Make it again with: visual-grounding export --dual-encoder NAME --out DIR"
@@ -93,13 +94,20 @@ class DualEncoderRetriever(Retriever):
                 if type(getattr(config, field.name)) is not field.type:
                     raise ValueError(f"its config.json has {getattr(config, field.name)!r:.80} as {field.name}")
             text_class = getattr(transformers, FAMILIES[config.dual_encoder].text_tower)
-            text = text_class(text_class.config_class.from_pretrained(str(folder / TEXT_ENCODER)))
+            refuse_many_layers(folder)
+            sizes = text_class.config_class.from_pretrained(str(folder / TEXT_ENCODER))
+            if not 0 < config.max_tokens <= sizes.max_position_embeddings:
+                raise ValueError(
+                    f"its config.json has {config.max_tokens} max_tokens, its text tower "
+                    f"{sizes.max_position_embeddings} positions"
+                )
             tokenizer = load_tokenizer(str(folder / TEXT_ENCODER))
         except Exception as error:  # broken files of a configuration or a tokenizer fail in many ways
             raise InputError(
                 f"{folder} should hold a whole dual encoder, but doesn't: {first_line(error)}. {_AGAIN}"
             ) from error
-        load_strictly(text, weights, folder / WEIGHTS, f"the text tower of a {config.dual_encoder}", _AGAIN)
+        what = f"the text tower of a {config.dual_encoder}"
+        text = load_towers(lambda: text_class(sizes), weights, folder, what, _AGAIN)
         wrapped = DualEncoderTokenizer(tokenizer, config.max_tokens, config.pads_text)
         return cls(folder, description, wrapped, config, text, device)
 

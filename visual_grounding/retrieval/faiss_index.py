@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, first_line
-from ..storage.artefact import open_array
+from ..storage.artefact import open_array, sha256_of_file
 from ..storage.outside import open_file
 from .image_ids import NO_IMAGE
 
@@ -215,16 +215,16 @@ def build_faiss(settings: FaissSettings, embeddings: np.ndarray, files: Path, pr
     trained = progress / "trained.faiss"
     try:
         np.save(files / ABSENT, absent_rows)
-        if not trained.exists():
-            _write(faiss, _train(faiss, settings, embeddings, absent_rows), trained)
+        if not _is_whole(trained, progress):
+            _write(faiss, _train(faiss, settings, embeddings, absent_rows), trained, progress)
         for number, name in enumerate(file_names(settings, len(embeddings))):
-            if (files / name).exists():
+            if _is_whole(files / name, progress):
                 continue
             index = faiss.read_index(str(trained))
             start = number * settings.images_per_file
             for _, chunk in _chunks(embeddings, start, min(start + settings.images_per_file, len(embeddings))):
                 index.add(np.ascontiguousarray(chunk[chunk.any(axis=1)]))
-            _write(faiss, index, files / name)
+            _write(faiss, index, files / name, progress)
     except (OSError, RuntimeError) as error:  # faiss raises RuntimeError, for a full disk too
         raise InputError(
             f"{files} can't be written: {str(error).splitlines()[0]}. What is done stays; rerun."
@@ -259,13 +259,24 @@ def _train(faiss: Any, settings: FaissSettings, embeddings: np.ndarray, absent: 
     return index
 
 
-def _write(faiss: Any, index: Any, path: Path) -> None:
-    """Write beside, flush to disk, then rename: a file that exists is whole."""
+def _write(faiss: Any, index: Any, path: Path, progress: Path) -> None:
+    """Write beside, flush to disk, then rename; its digest is noted last."""
     temporary = path.with_name(path.name + ".tmp")
     faiss.write_index(index, str(temporary))
     with open(temporary, "rb") as file:
         os.fsync(file.fileno())
     temporary.replace(path)
+    _note_of(path, progress).write_text(sha256_of_file(path), encoding="ascii")
+
+
+def _is_whole(path: Path, progress: Path) -> bool:
+    """Whether an earlier run wrote this file, and nobody changed it since: faiss may end the process over one."""
+    note = _note_of(path, progress)
+    return path.is_file() and note.is_file() and note.read_bytes() == sha256_of_file(path).encode()
+
+
+def _note_of(path: Path, progress: Path) -> Path:
+    return progress / f"{path.name}.sha256"
 
 
 def rows_of_positions(positions: np.ndarray, absent: np.ndarray) -> np.ndarray:

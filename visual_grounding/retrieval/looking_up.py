@@ -7,12 +7,15 @@ import tempfile
 import weakref
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import InputError
+from ..storage.file_set import lock_folder
 from .finder import Finder
+
+_PREFIX = "visual-grounding-lookup-"
 
 
 class Lookup(Protocol):
@@ -53,11 +56,12 @@ class LookingUp(Finder, Generic[Table]):
         """
         if self._table is None:
             try:
-                folder = Path(tempfile.mkdtemp(prefix="visual-grounding-lookup-"))
-                weakref.finalize(self, _remove, folder, os.getpid())
+                _remove_abandoned(Path(tempfile.gettempdir()))
+                folder, lock = _locked_folder()
+                weakref.finalize(self, _remove, folder, os.getpid(), lock)
                 self._table = self.build(folder)
                 if multiprocessing.parent_process() is not None:  # such a process ends without cleaning up
-                    _remove(folder, os.getpid())  # what is open stays readable
+                    shutil.rmtree(folder, ignore_errors=True)  # what is open stays readable
             except OSError as error:
                 raise InputError(
                     f"{tempfile.gettempdir()} can't be written: {error.strerror or error}. TMPDIR may name another "
@@ -102,7 +106,24 @@ class LookingUp(Finder, Generic[Table]):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remove(folder: Path, process: int) -> None:
+def _remove(folder: Path, process: int, lock: int) -> None:
     """Unless this is a copy by fork: the folder belongs to the process that made it."""
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked_folder() -> tuple[Path, int]:
+    """A temporary folder that has its name as soon as it is locked, and the lock's handle."""
+    made = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}"))
+    lock = lock_folder(made)
+    return made.rename(made.with_name(made.name.removeprefix("."))), lock
+
+
+def _remove_abandoned(place: Path) -> None:
+    """Remove folders of processes that were killed: nobody holds their locks."""
+    for folder in place.glob(f"{_PREFIX}*"):
+        with suppress(OSError, InputError):
+            handle = lock_folder(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(handle)

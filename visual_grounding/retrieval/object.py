@@ -134,7 +134,7 @@ class ObjectFinder(Finder):
         tagger = installed_tagger() if args.tagger is None else args.tagger
         nouns: Nouns
         if tagger in (None, NO_TAGGER):
-            nouns = KnownNouns(lemma for lemmas in found.lemmas for lemma in lemmas)
+            nouns = KnownNouns((lemma for lemmas in found.lemmas for lemma in lemmas), stop_words)
         else:
             nouns = TaggedNouns(str(tagger))
         plan = {

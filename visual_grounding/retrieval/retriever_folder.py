@@ -92,7 +92,8 @@ def sha256_of_files(folder: Path, names: Iterable[str] = FILES) -> str:
     digest = hashlib.sha256()
     found = [path for name in names for path in (folder / name, *(folder / name).rglob("*")) if path.is_file()]
     for path in sorted(found):
-        digest.update(f"{path.relative_to(folder).as_posix()}\0{sha256_of_file(path)}\n".encode())
+        named = f"{path.relative_to(folder).as_posix()}\0{sha256_of_file(path)}\n"
+        digest.update(named.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 

@@ -160,6 +160,6 @@ def add_words_and_images(parser: Flags) -> None:
     parser.add_argument(
         "--stop-words",
         metavar="LANG|FILE",
-        help="words that say nothing: those of a language in stopwords-iso, such as de, or a file, one a line "
-        "(default: a shorter English list)",
+        help="words that say nothing, in texts, captions and definitions: those of a language in stopwords-iso, such "
+        "as de, or a file, one a line (default: a shorter English list)",
     )

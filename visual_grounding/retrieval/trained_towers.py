@@ -4,6 +4,7 @@ Sizes that make sense, weights that all fit, and a pretrained text encoder, whos
 as `text_encoder/`.
 """
 
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -49,27 +50,37 @@ def check_architecture(
             raise ValueError(f"its architecture has {value!r:.80} as {field.name}")
 
 
-def load_towers(build: Callable[[], Towers], state: Mapping[str, Tensor], folder: Path) -> Towers:
+def load_towers(
+    build: Callable[[], Towers],
+    state: Mapping[str, Tensor],
+    folder: Path,
+    what: str = "this retriever",
+    remedy: str = AGAIN,
+) -> Towers:
     """Towers with a folder's weights, all of which must fit.
 
     Args:
         build: makes them.
         state: the weights.
         folder: of the retriever.
+        what: the weights should be of, for messages.
+        remedy: likewise.
 
     Raises:
         InputError: no towers have such sizes, or the weights are those of others.
     """
     try:
-        with torch.device("meta"):  # claims no memory: sizes that don't belong to the weights are refused first
+        # Claims no memory: sizes that don't belong to the weights are refused first.
+        with warnings.catch_warnings(), torch.device("meta"):
+            warnings.filterwarnings("ignore", message="Initializing zero-element")  # sizes of 0
             planned = build()
-    except (ArithmeticError, ValueError, RuntimeError) as error:  # sizes of 0, say
+    except (ArithmeticError, TypeError, ValueError, RuntimeError) as error:  # sizes of 0, say
         if isinstance(error, InputError):
             raise
         raise InputError(f"{folder / CONFIG} should have the sizes of a retriever, but: {in_short(error)}.") from error
-    load_strictly(planned, state, folder / WEIGHTS, "this retriever", AGAIN, assign=True)
+    load_strictly(planned, state, folder / WEIGHTS, what, remedy, assign=True)
     towers = build()
-    load_strictly(towers, state, folder / WEIGHTS, "this retriever", AGAIN)
+    load_strictly(towers, state, folder / WEIGHTS, what, remedy)
     return towers
 
 
@@ -77,6 +88,17 @@ def save_text_encoder(folder: Path, tokenizer: PretrainedTokenizer, encoder: Any
     """Write `text_encoder/`: everything of a pretrained text encoder but its weights."""
     tokenizer.save(folder / TEXT_ENCODER)
     encoder.config.save_pretrained(folder / TEXT_ENCODER)
+
+
+def refuse_many_layers(folder: Path) -> None:
+    """Refuse a text encoder of more layers than any has: they would be built one by one until the memory is full.
+
+    Raises:
+        ValueError: it says so, or nothing that can be read.
+    """
+    for name, value in read_json(folder / TEXT_ENCODER / CONFIG).items():
+        if "layer" in name and type(value) is int and value > _MOST_LAYERS:
+            raise ValueError(f"{CONFIG} has {value} as {name}")
 
 
 def build_with_text_encoder(folder: Path, build: Callable[[Any], Towers]) -> Towers:
@@ -90,10 +112,7 @@ def build_with_text_encoder(folder: Path, build: Callable[[Any], Towers]) -> Tow
         InputError: none can be built.
     """
     try:
-        described = read_json(folder / TEXT_ENCODER / CONFIG)
-        for name, value in described.items():  # would be built one by one until the memory is full
-            if "layer" in name and type(value) is int and value > _MOST_LAYERS:
-                raise ValueError(f"{CONFIG} has {value} as {name}")
+        refuse_many_layers(folder)
         return build(build_pretrained_encoder(str(folder / TEXT_ENCODER)))
     except InputError:
         raise

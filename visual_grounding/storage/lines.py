@@ -20,6 +20,8 @@ _OTHERS = {  # first bytes of what is no text, and what to do with it
     b"\x1f\x8b": "compressed by gzip: name it .gz",
     b"\x28\xb5\x2f\xfd": "compressed by zstd: name it .zst",
     b"PAR1": "a parquet file: write its columns as text",
+    b"ARRO": "an Arrow file: write its columns as text",
+    b"\xff\xff\xff\xff": "an Arrow stream, as datasets saves it: write its columns as text",
 }
 
 

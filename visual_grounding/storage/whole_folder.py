@@ -34,7 +34,7 @@ def write_folder(folder: Path, write_files: Callable[[Path], None], stays: Calla
     place, beside, older = (beside_of(folder, suffix) for suffix in ("", PARTIAL, REPLACED))
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        lock, ours = _lock(beside), beside
+        lock, done, moved = _lock(beside), False, None
         try:
             _restore(place, older)
             kept = set(stays(place)) if place.exists() else set()
@@ -52,13 +52,17 @@ def write_folder(folder: Path, write_files: Callable[[Path], None], stays: Calla
             _flush(beside)
             if place.exists():
                 place.rename(older)
+                moved = older.stat()
             beside.rename(place)
-            ours = older  # from here on the folder beside may be another process's
+            done = True  # from here on the names beside may be another process's
             sync_folder(place.parent)
         finally:
-            _restore(place, older)
-            for left in (ours, older):
-                shutil.rmtree(left, ignore_errors=True)
+            if not done:
+                _restore(place, older)
+                shutil.rmtree(beside, ignore_errors=True)
+                shutil.rmtree(older, ignore_errors=True)
+            elif moved is not None and older.exists() and os.path.samestat(older.stat(), moved):
+                shutil.rmtree(older, ignore_errors=True)
             os.close(lock)
     except OSError as error:
         raise InputError(f"{folder} can't be written: {error.strerror or error}.") from error

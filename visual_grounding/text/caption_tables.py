@@ -70,7 +70,10 @@ def _files(path: Path) -> list[Path]:
     saved = path / "state.json"
     if saved.is_file():
         try:
-            files = [path / str(each["filename"]) for each in read_json(saved)["_data_files"]]
+            names = [str(each["filename"]) for each in read_json(saved)["_data_files"]]
+            if any(os.path.basename(name) != name or not name for name in names):
+                raise ValueError("its files should lie beside it")
+            files = [path / name for name in names]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{saved} should be what datasets saved, but is broken: {error!r:.80}.") from error
     else:

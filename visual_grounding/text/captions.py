@@ -8,18 +8,21 @@ from ..storage.artefact import sha256_of_file
 from ..storage.lines import check_read_again, iterate_lines
 from ..storage.outside import open_file
 
+_ARROW = (b"ARROW1", b"\xff\xff\xff\xff")  # a file; a stream, as datasets saves it
+
 
 def iterate_captions(path: str | Path) -> Iterator[tuple[str, str]]:
     """Captions of a collection, one `key<TAB>caption` a line, one by one; several lines may share a key.
 
     Raises:
-        InputError: as `iterate_lines`, or it is parquet, or a line without a tab, or with an empty key or caption, or
-            no line at all.
+        InputError: as `iterate_lines`, or it is a table of parquet or Arrow, a folder, or a line without a tab, or with
+            an empty key or caption, or no line at all.
     """
-    if is_parquet(path):
+    what = "parquet" if is_parquet(path) else "Arrow" if _begins(path, *_ARROW) else "a folder"
+    if what != "a folder" or Path(path).is_dir():
         raise InputError(
-            f"{path} should be lines of `key<TAB>caption`, but is parquet. Make lines of it: visual-grounding "
-            "prepare captions … --out DIR writes DIR/train.tsv."
+            f"{path} should be lines of `key<TAB>caption`, but is {what}. Make lines of its tables: visual-grounding "
+            f"prepare captions --train {path} --valid … --out DIR writes DIR/train.tsv."
         )
     number = 0
     for number, line in enumerate(iterate_lines(path), 1):
@@ -32,12 +35,17 @@ def iterate_captions(path: str | Path) -> Iterator[tuple[str, str]]:
 
 
 def is_parquet(path: str | Path) -> bool:
-    """Whether a file begins as parquet does; asked of files alone: what is read from a pipe is gone."""
+    """Whether a file begins as parquet does."""
+    return _begins(path, b"PAR1")
+
+
+def _begins(path: str | Path, *beginnings: bytes) -> bool:
+    """Whether a file begins so; asked of files alone: what is read from a pipe is gone."""
     if not Path(path).is_file():
         return False
     try:
         with open_file(path) as file:
-            return file.read(4) == b"PAR1"
+            return file.read(6).startswith(beginnings)
     except OSError:  # it is said where it is read
         return False
 

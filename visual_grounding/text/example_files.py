@@ -74,10 +74,13 @@ def asked_of(answers: str, training: Sequence[Example], bridge: TokenizerBridge)
 def in_order(labels: set[str]) -> list[str]:
     """Labels in the order of their numbers: numbers by size, all else by the alphabet.
 
-    >>> in_order({"10", "9"}), in_order({"neutral", "entailment"})
-    (['9', '10'], ['entailment', 'neutral'])
+    >>> in_order({"10", "9", "09"}), in_order({"neutral", "entailment"})
+    (['09', '9', '10'], ['entailment', 'neutral'])
     """
-    return sorted(labels, key=int) if all(label.isdecimal() for label in labels) else sorted(labels)
+    if not all(label.isascii() and label.isdecimal() for label in labels):
+        return sorted(labels)
+    # Of any length, which `int` isn't, and with a place for 1 and 01 each.
+    return sorted(labels, key=lambda label: (len(label.lstrip("0")), label.lstrip("0"), label))
 
 
 def separators_of(bridge: TokenizerBridge) -> int:

@@ -58,7 +58,11 @@ FORMATS = {
         values=("relatedness_score",),
     ),
     "rte": TableFormat(
-        ("sentence1", "premise", "text_a"), ("sentence2", "hypothesis", "text_b"), ("label",), without=("-1", "")
+        ("sentence1", "premise", "text_a"),
+        ("sentence2", "hypothesis", "text_b"),
+        ("label",),
+        without=("-1", ""),
+        names={"0": "entailment", "1": "not_entailment"},
     ),
     "glue": TableFormat(
         ("sentence1", "question1", "question", "premise", "text_a", "#1 String", "sentence"),

@@ -110,10 +110,11 @@ def _words(row: dict[str, str], place: str, part_of_speech: str) -> Iterator[tup
         )
     for number, (label, part) in enumerate(zip(labels, parts)):
         if part == part_of_speech:
-            yield number, _checked(str(label), place)
+            yield number, _checked(label, place)
 
 
-def _checked(label: str, place: str) -> str:
-    if label not in ("0", "1"):
-        raise InputError(f"{place} should say 1 of a metaphor and 0 of other words, but says {label!r}.")
-    return label
+def _checked(label: object, place: str) -> str:
+    if label not in (0, 1, "0", "1"):
+        said = f"{label!r:.80}" if not isinstance(label, int) or abs(label) < 10**9 else "a larger number"
+        raise InputError(f"{place} should say 1 of a metaphor and 0 of other words, but says {said}.")
+    return str(int(label))  # type: ignore[call-overload]

@@ -5,10 +5,12 @@ as by `python -m spacy download en_core_web_sm`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, in_short
+from ..storage.outside import check_file
 from .words import split_words
 
 NO_TAGGER = "none"
@@ -73,19 +75,21 @@ class KnownNouns(Nouns):
 
     Args:
         known: nouns of a word each; others can't be found.
+        stop_words: words that are none, whatever is known: *can*, where *tin can* has its synonym.
     """
 
     name = "collection"
 
-    def __init__(self, known: Iterable[str]) -> None:
+    def __init__(self, known: Iterable[str], stop_words: Collection[str] = ()) -> None:
+        self._stop_words = frozenset(stop_words)
         self._known = frozenset(word for noun in known if len(words := split_words(noun)) == 1 for word in words)
 
     def of(self, texts: list[str]) -> list[list[str]]:
         """As `Nouns.of`; plurals stand as they were written."""
-        return [
-            list(dict.fromkeys(word for word in split_words(text) if not self._known.isdisjoint(singulars(word))))
-            for text in texts
-        ]
+        return [list(dict.fromkeys(word for word in split_words(text) if self._is_noun(word))) for text in texts]
+
+    def _is_noun(self, word: str) -> bool:
+        return word not in self._stop_words and not self._known.isdisjoint(singulars(word))
 
 
 def singulars(word: str) -> list[str]:
@@ -120,8 +124,10 @@ def _load(pipeline: str) -> Any:
             "tagger",
         ) from error
     try:
+        for path in Path(pipeline).rglob("*") if Path(pipeline).is_dir() else ():
+            check_file(path)
         loaded = spacy.load(pipeline, exclude=["ner", "parser", "lemmatizer"])
-    except OSError as error:
+    except Exception as error:  # a broken description or table fails in many ways
         raise InputError(
             f"tagger {pipeline!r} should be a pipeline of spaCy, installed by python -m spacy download NAME, or its "
             f"folder, but can't be loaded: {in_short(error)}",

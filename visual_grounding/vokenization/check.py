@@ -34,8 +34,7 @@ def check_vokens(folder: Path, text: Sequence[Path]) -> str:
     bridge = vokens.bridge()
     if read_lines(folder / DICTIONARY) != bridge.dictionary_lines():
         raise InputError(
-            f"{folder / DICTIONARY} should be the dictionary of {folder / 'tokenizer'}, but isn't. Delete {folder}, "
-            "and make it again with: visual-grounding vokenize"
+            f"{folder / DICTIONARY} should be the dictionary of {folder / 'tokenizer'}, but isn't. {vokens.again}"
         )
     reader = TextReader(text)
     blocks = (shard.lines[at : at + _LINES] for shard in reader.shards() for at in range(0, len(shard.lines), _LINES))

@@ -5,12 +5,14 @@ cut: in a thread on a CPU, whose cores are busy anyway, in processes beside a GP
 cuts and fails ends the run with its error. A rerun reads the text again, and does the shards that aren't there.
 """
 
+import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,7 @@ def vokenize(
             "text",
         )
     reader = TextReader(text, shard_lines)
+    reader.check_there()
     plan = vokens_plan(vokenizer, cutter, keep_scores, shard_lines)
     arrays: dict[str, tuple[tuple[int, ...], str]] = {"vokens": ((), "int32"), LENGTHS: ((), "int64")}
     if keep_scores:
@@ -141,13 +144,14 @@ def _cut_ahead(
         InputError: a worker died, or another text was given in an earlier run.
     """
     ahead = 2 * workers + 1
+    own = None if workers else cutter  # processes have theirs
     with _executor(cutter, workers) as pool:
         waiting: deque[tuple[Shard, Future[CutText] | None]] = deque()
         try:
             for shard in reader.shards():
                 _check_same_text(artefact, shard, reader.lines - len(shard.lines) + 1)
                 needed = artefact.lacks(shard.number)
-                waiting.append((shard, pool.submit(_cut, shard.lines) if needed else None))
+                waiting.append((shard, pool.submit(_cut, shard.lines, own) if needed else None))
                 while len(waiting) > ahead:
                     yield _taken(waiting.popleft())
             while waiting:
@@ -164,27 +168,32 @@ def _cut_ahead(
                     future.cancel()
 
 
-_cutter: Cutter  # of a process or thread that cuts
+_cutter: Cutter  # of a process that cuts
 
 
 def _begin_worker(cutter: Cutter) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the process that gives the work ends the others
-    _set_cutter(cutter)
-
-
-def _set_cutter(cutter: Cutter) -> None:
     global _cutter
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the process that gives the work ends the others
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _cutter = cutter
 
 
-def _cut(lines: list[str]) -> CutText:
-    return _cutter.cut(lines)
+def _end_with_parent() -> None:
+    """End this process when the one that gives it work was killed: it would wait for more for ever."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _cut(lines: list[str], cutter: Cutter | None) -> CutText:
+    return (_cutter if cutter is None else cutter).cut(lines)
 
 
 def _executor(cutter: Cutter, workers: int) -> Executor:
     check_workers(workers)
     if workers < 1:
-        return ThreadPoolExecutor(1, initializer=_set_cutter, initargs=(cutter,))
+        return ThreadPoolExecutor(1)
     # Not forked: a process with CUDA, or with the threads of a tokenizer, can't be.
     return ProcessPoolExecutor(workers, get_context("spawn"), _begin_worker, (cutter,))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import check_at_least_one
-from ..storage.lines import iterate_lines
+from ..storage.lines import STANDARD_INPUT, iterate_lines
 
 SHARD_LINES = 8192
 SHARD_LETTERS = 2**20  # one line may have more
@@ -38,6 +38,17 @@ class TextReader:
         self.shard_lines = shard_lines
         self.lines = self.letters = 0
         self._digest = hashlib.sha256()
+
+    def check_there(self) -> None:
+        """Open every file once, before hours go into the first of them.
+
+        Raises:
+            InputError: as `iterate_lines`, for the first line of each.
+        """
+        for path in self.paths:
+            piped = path.exists() and not path.is_file() and not path.is_dir()  # its first line would be gone
+            if path != STANDARD_INPUT and not piped:
+                next(iterate_lines(path), None)
 
     @property
     def sha256(self) -> str:

@@ -25,6 +25,7 @@ VOKENS = "vokens"
 NO_VOKEN = -1
 TOKENS, KEYS, TOKENIZER = "tokens.txt", "keys.txt", "tokenizer"
 ARRAYS_SHA256 = "arrays_sha256"  # in meta.json: of each array's file
+_FLAGS = {"train": "--trainpref", "valid": "--validpref", "test": "--testpref"}  # fairseq-preprocess's, of each split
 LABELS = ("token", "sentence")  # what a voken was chosen for
 _LOOKED_AT = 2**22  # numbers at a time
 _LINES = 2**16  # likewise, lines
@@ -46,6 +47,7 @@ class Vokens:
         tokenizer_sha256: `TokenizerBridge.sha256`.
         keys_sha256: of the candidates.
         counts: what there was to say about the text, e.g. how many lines were empty.
+        again: what to do where it is broken.
 
     Raises:
         InputError: the folder isn't a whole artefact, or its arrays don't fit one another.
@@ -67,7 +69,7 @@ class Vokens:
         self.keys_sha256: str = meta["keys_sha256"]
         self.counts = {name: count for name, count in meta["counts"].items() if isinstance(count, int)}
         verb = "revokenize" if self.signature.startswith("revokenize|") else "vokenize"
-        self._again = f"Delete {self.folder}, and make it again with: visual-grounding {verb}"
+        self.again = f"Delete {self.folder}, and make it again with: visual-grounding {verb}"
         if self.label not in LABELS:
             raise InputError(f"{self.folder} should have vokens of {' or '.join(LABELS)}, but says {self.label!r:.80}.")
         self.vokens = open_array(self.folder / "vokens.npy", (self.tokens,), "int32")
@@ -83,7 +85,7 @@ class Vokens:
             said = "fall in between" if falls else f"go from {first} to {last}"
             raise InputError(
                 f"{self.folder / 'offsets.npy'} should go from 0 to {self.tokens}, the pieces that there are, and "
-                f"never fall, but they {said}. {self._again}"
+                f"never fall, but they {said}. {self.again}"
             )
 
     def check_range(self) -> None:
@@ -99,7 +101,7 @@ class Vokens:
                 raise InputError(
                     f"{self.folder / 'vokens.npy'} should hold numbers of its {self.size} candidates, "
                     f"0..{self.size - 1}, or {NO_VOKEN} for none, but has {part[wrong[0]]} at {at + wrong[0]}. "
-                    f"{self._again}"
+                    f"{self.again}"
                 )
 
     def check_arrays(self) -> None:
@@ -119,7 +121,7 @@ class Vokens:
                 why = "its sha256 isn't the one in meta.json"
             else:
                 continue
-            raise InputError(f"{self.folder / name}.npy isn't what was written: {why}. {self._again}")
+            raise InputError(f"{self.folder / name}.npy isn't what was written: {why}. {self.again}")
 
     def of_line(self, line: int) -> np.ndarray:
         """Vokens of a line's pieces: (n,)."""
@@ -146,7 +148,7 @@ class Vokens:
                 what = "ends before it" if line is None else "goes on" if pieces is None else f"has {found}"
                 raise InputError(
                     f"{path} should have {self.lines} lines and {pieces or 0} pieces in line {number + 1}, but "
-                    f"{what}. {self._again}"
+                    f"{what}. {self.again}"
                 )
             yield line
 
@@ -165,15 +167,30 @@ class Vokens:
         if bridge.sha256 != self.tokenizer_sha256:
             raise InputError(
                 f"{self.folder / TOKENIZER} should be the tokenizer that cut the text, sha256 "
-                f"{self.tokenizer_sha256[:8]}…, but is another one: {bridge.sha256[:8]}…. {self._again}"
+                f"{self.tokenizer_sha256[:8]}…, but is another one: {bridge.sha256[:8]}…. {self.again}"
             )
         return bridge
 
     @property
     def binarise(self) -> str:
-        """The command that makes training data of the pieces."""
-        files = ("--srcdict", str(self.folder / DICTIONARY), "--trainpref", str(self.folder / TOKENS))
+        """The command that makes training data of the pieces; of the splits that lie beside this one, too."""
+        folders = {self.folder.resolve().name: self.folder}
+        if not folders.keys() & _FLAGS.keys():
+            folders = {"train": self.folder}
+        else:
+            beside = {split: self.folder.parent / split for split in _FLAGS}
+            folders = {split: place for split, place in beside.items() if self._is_alike(place)} | folders
+        files = ["--srcdict", str(self.folder / DICTIONARY)]
+        for split, flag in _FLAGS.items():
+            files += [flag, str(folders[split] / TOKENS)] if split in folders else []
         return f"fairseq-preprocess --only-source {shlex.join(files)} --destdir DIR"
+
+    def _is_alike(self, place: Path) -> bool:
+        """Whether vokens of the same tokenizer lie there."""
+        try:
+            return Vokens(place).tokenizer_sha256 == self.tokenizer_sha256
+        except InputError:
+            return False
 
 
 def _places(count: int) -> range:

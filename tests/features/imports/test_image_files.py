@@ -139,6 +139,14 @@ def test_broken_pickles_are_counted(tmp_path: Path) -> None:
     assert listed.count("broken or truncated: ") == 2
 
 
+def test_name_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
+    write_vtlm(tmp_path / "f")
+    (first, *_) = sorted((tmp_path / "f").iterdir())
+    os.rename(first, os.fsencode(tmp_path / "f") + b"/\xff" + os.fsencode(first.suffix))
+    with pytest.raises(InputError, match="should be UTF-8"):
+        import_all(tmp_path / "f", tmp_path / "out", regions=4)
+
+
 def test_keys_are_made_of_file_names(tmp_path: Path) -> None:
     store = import_all(write_vtlm(tmp_path / "f"), tmp_path / "out", regions=4, key_format="photos/{id}")
     assert list(store.keys()) == [f"photos/{key}" for key in KEYS]

@@ -18,12 +18,35 @@ def test_format_makes_keys_of_numbers_and_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "{0}", "a.jpg", "{id}{id}", "{id.__class__}", "{id[0]}", "{id!r}", "{id:>9}", "{id"]
+    "text",
+    [
+        "",
+        "{}",
+        "{0}",
+        "a.jpg",
+        "{id}{id}",
+        "{id.__class__}",
+        "{id[0]}",
+        "{id!r}",
+        "{id:>9}",
+        "{id",
+        "{id:99999d}",
+        "{id:0999999999999999999999d}",
+    ],
 )
 def test_format_that_could_say_more_than_an_id_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"text with one {id} in it, or {id:012d}.* but is '") as caught:
         KeyFormat(text)
     assert caught.value.choices == ("key_format",) and repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "identity"), [("{id}", 10**5000), ("{id:d}", "9" * 5000), ("{id:d}", -(10**5000))], ids=["a", "b", "c"]
+)
+def test_ids_of_any_number_of_digits_are_refused(text: str, identity: object) -> None:
+    with pytest.raises(InputError, match="at most 100 digits") as caught:
+        KeyFormat(text).key(identity)
+    assert len(str(caught.value)) < 300
 
 
 def test_key_file_is_lines_or_a_pickle_of_rows(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """HDF5 in every form in which region features are published."""
 
+import os
 import pickle
 import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -200,6 +202,51 @@ def test_file_that_does_not_fit_is_refused(tmp_path: Path, change: Callable[[Pat
     change(tmp_path / "a.h5")
     with pytest.raises(InputError, match=message):
         import_all(tmp_path / "a.h5", tmp_path / "out", tmp_path / "keys.txt" if "pos" in message else None)
+
+
+def test_nothing_is_read_from_outside_the_file(tmp_path: Path) -> None:
+    """A pipe in the place of numbers would be waited for, and any file of the user's could be read as features."""
+    os.mkfifo(tmp_path / "pipe")
+    other = write_tables(tmp_path / "other.h5")
+    features = filled([own["features"] for own in RECORDS])
+
+    def external(file: Any) -> None:
+        file.create_dataset("features", features.shape, "f4", external=[(str(tmp_path / "pipe"), 0, features.nbytes)])
+
+    def linked(file: Any) -> None:
+        file["features"] = h5py.ExternalLink(str(other), "features")
+
+    def soft(file: Any) -> None:
+        file["elsewhere"] = h5py.ExternalLink(str(other), "/")
+        file["features"] = h5py.SoftLink("/elsewhere/features")
+
+    def virtual(file: Any) -> None:
+        layout = h5py.VirtualLayout(features.shape, "f4")
+        layout[:] = h5py.VirtualSource(str(other), "features", features.shape)
+        file.create_virtual_dataset("features", layout)
+
+    for number, (add, message) in enumerate(
+        ((external, "numbers of features lie in other files"), (linked, "features is a link to another place"),
+         (soft, "is a link to another place"), (virtual, "numbers of features lie in other files"))
+    ):  # fmt: skip
+        path = write_tables(tmp_path / f"{number}.h5", features=None)
+        with h5py.File(path, "a") as file:
+            add(file)
+        with pytest.raises(InputError, match=message):
+            import_all(path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["image_id", "features", "pos_boxes"])
+def test_arrays_larger_than_what_is_stored_of_them_are_refused(tmp_path: Path, name: str) -> None:
+    write = write_one_behind_the_other if name == "pos_boxes" else write_tables
+    path = write(tmp_path / "a.h5")
+    shapes = {"image_id": (10**9,), "features": (len(IDS), 3, 10**9), "pos_boxes": (10**9, 2)}
+    with h5py.File(path, "a") as file:
+        del file[name]
+        file.create_dataset(name, shapes[name], "i4", chunks=True)
+    assert path.stat().st_size < 10**5
+    with pytest.raises(InputError, match=rf"should hold what it says, but of {name}, \d+ bytes, there are 0"):
+        import_all(path, tmp_path / "out")
 
 
 def test_missing_library_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

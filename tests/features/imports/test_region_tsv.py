@@ -131,7 +131,10 @@ def test_file_that_is_no_such_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"should have a name each, but are a, a"):
         import_all(path, tmp_path / "out", fields=("a", "a"))
     assert not is_tsv(tmp_path / "gone.tsv") and is_tsv(path)
-    with pytest.raises(InputError, match=r"ids should be numbers, since keys are made as {id:03d}, but one is 'x'"):
+    with pytest.raises(
+        InputError,
+        match=r"ids should be numbers of at most 100 digits, since keys are made as {id:03d}, but one is 'x'",
+    ):
         import_all(_renamed(path), tmp_path / "out", key_format="{id:03d}")
 
 

@@ -65,7 +65,7 @@ class ImageFiles(Records):
             )
         digest = hashlib.sha256()
         for key, path in zip(keys, self._paths, strict=True):
-            digest.update(f"{key}\t{_size_of(path)}\n".encode())
+            digest.update(f"{key}\t{_size_of(path)}\n".encode("utf-8", "surrogateescape"))
         for path in present[:: -(-len(present) // _SAMPLED_FILES)]:
             digest.update(_digest_of(path).encode())
         super().__init__(keys, wanted, regions, {"arrays": digest.hexdigest()}, channels_first)

@@ -15,6 +15,7 @@ from ..array_files import UnreadableArray
 from .safe_pickle import load_numbers
 
 AS_IT_IS = "{id}"
+_MOST_DIGITS = 100  # of an id
 
 
 class KeyFormat:
@@ -48,18 +49,22 @@ class KeyFormat:
         Raises:
             InputError: the id should be a number, but isn't.
         """
+        if isinstance(identity, int) and abs(identity) >= 10**_MOST_DIGITS:  # Python writes no number of any length
+            raise InputError(f"ids should have at most {_MOST_DIGITS} digits, but one has more.")
         name = identity.decode("utf-8", "replace") if isinstance(identity, bytes) else str(identity)
         if not self._digits:
             return self.text.format(id=name)
-        if not name.isdecimal():
+        if not name.isdecimal() or len(name) > _MOST_DIGITS:
             raise InputError(
-                f"ids should be numbers, since keys are made as {self.text}, but one is {name!r}.", "key_format"
+                f"ids should be numbers of at most {_MOST_DIGITS} digits, since keys are made as {self.text}, but one "
+                f"is {name!r:.80}.",
+                "key_format",
             )
         return self.text.format(id=int(name))
 
 
 def _is_width(form: str) -> bool:
-    return not form or (form.endswith("d") and (form[:-1].isdecimal() or form == "d"))
+    return not form or (form.endswith("d") and len(form) < 5 and (form[:-1].isdecimal() or form == "d"))
 
 
 def read_key_file(path: str | Path, key_format: KeyFormat) -> list[str]:

@@ -5,7 +5,7 @@ images one behind the other, with pos_boxes (I, 2), where each image's begin and
 arrays, arrays named ID_features, ID_boxes …, or an array of features alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from .records import Records, the_only
 SUFFIXES = (".h5", ".hdf5", ".hdf")
 POSITIONS = "pos_boxes"
 _ENDING = "_features"
+_MOST_PACKED = 2000  # bytes that a stored one may stand for: deflate reaches 1032
 
 
 class _Form(Protocol):
@@ -37,14 +38,58 @@ class _Form(Protocol):
         """One of them."""
 
 
+class _Inside:
+    """A group of a file, of which nothing leads out of the file, and no array is larger than what is stored of it.
+
+    Raises:
+        InputError: on access to what does: a link, an array whose numbers lie elsewhere, or were never written.
+    """
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+        self.name: str = group.name
+        self.attrs = group.attrs
+        self.filename: str = group.file.filename
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._group)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._group
+
+    def keys(self) -> list[str]:
+        return list(self._group)
+
+    def __getitem__(self, name: str) -> Any:
+        import h5py
+
+        if not isinstance(self._group.get(name, getlink=True), h5py.HardLink):
+            raise InputError(f"{self.filename} should hold its arrays itself, but {name} is a link to another place.")
+        found = self._group[name]
+        if isinstance(found, h5py.Group):
+            return _Inside(found)
+        if isinstance(found, h5py.Dataset):
+            if found.external or found.is_virtual:
+                raise InputError(
+                    f"{self.filename} should hold its arrays itself, but the numbers of {name} lie in other files."
+                )
+            size, stored = (found.size or 0) * found.dtype.itemsize, found.id.get_storage_size()
+            if size > _MOST_PACKED * (stored + 8):
+                raise InputError(
+                    f"{self.filename} should hold what it says, but of {name}, {size} bytes, there are {stored}."
+                )
+        return found
+
+
 class _Tables:
     """Rows of arrays of all images."""
 
-    def __init__(self, file: Any, features: str, path: Path) -> None:
+    def __init__(self, file: _Inside, features: str, path: Path) -> None:
         import h5py
 
         self._file = file
-        arrays = {name: value for name, value in file.items() if isinstance(value, h5py.Dataset) and value.ndim}
+        values = {name: file[name] for name in file}
+        arrays = {name: value for name, value in values.items() if isinstance(value, h5py.Dataset) and value.ndim}
         table = arrays[features]
         self._positions: np.ndarray | None = None
         self.images = table.shape[0]
@@ -55,9 +100,9 @@ class _Tables:
         self._rows = {self.images, table.shape[0]}
         self._names = [name for name in arrays if name not in KEYS]
         listed = next((name for name in KEYS if name in arrays), None)
+        if listed is not None and len(arrays[listed]) != self.images:
+            raise InputError(f"{path} has features of {self.images} images, but {len(arrays[listed])} {listed}.")
         self.ids = None if listed is None else list(arrays[listed][:])
-        if self.ids is not None and len(self.ids) != self.images:
-            raise InputError(f"{path} has features of {self.images} images, but {len(self.ids)} {listed}.")
 
     def names(self, place: int) -> list[str]:
         return self._names
@@ -91,7 +136,7 @@ class _Groups:
 
     most: int | None = None
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: _Inside) -> None:
         self._file = file
         self.ids: list[Any] | None = list(file)
 
@@ -115,7 +160,7 @@ class _Named:
 
     most: int | None = None
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: _Inside) -> None:
         self._file = file
         everything = list(file)
         self.ids: list[Any] | None = [name.removesuffix(_ENDING) for name in everything if name.endswith(_ENDING)]
@@ -135,7 +180,7 @@ class _FeaturesAlone:
 
     most: int | None = None
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: _Inside) -> None:
         self._file = file
         self.ids: list[Any] | None = list(file)
 
@@ -173,7 +218,7 @@ class RegionHdf5(Records):
         self._path = path
         try:
             check_file(path)
-            self._form = _form_of(h5py.File(path, "r"), wanted, path)
+            self._form = _form_of(_Inside(h5py.File(path, "r")), wanted, path)
         except InputError:
             raise
         except Exception as error:  # h5py fails in many ways on a broken file
@@ -221,7 +266,7 @@ class RegionHdf5(Records):
         return place
 
 
-def _form_of(file: Any, wanted: Wanted, path: Path) -> _Form:
+def _form_of(file: _Inside, wanted: Wanted, path: Path) -> _Form:
     names = list(file)
     if not names:
         raise InputError(f"{path} should hold features of images, but is empty.")
