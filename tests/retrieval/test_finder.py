@@ -1,5 +1,6 @@
 """Finders: one from outside the package, words that open one, workers of a data loader, the loop that writes tables."""
 
+import errno
 import filecmp
 import json
 import os
@@ -18,6 +19,7 @@ from torch.utils.data import DataLoader
 from visual_grounding.cli.main import main
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.retrieval import looking_up
 from visual_grounding.retrieval.dense import DenseFinder
 from visual_grounding.retrieval.finder import METHODS, Finder, Found, find_class, open_finder, write_image_ids
 from visual_grounding.retrieval.image_ids import ImageIds
@@ -334,6 +336,19 @@ def test_lookup_folders_of_killed_processes_are_removed_and_those_in_use_stay(fi
     again.find(lines)
     assert own.exists() and np.array_equal(finder.find(lines).ids, expected.ids)
     os.close(lock)
+
+
+def test_lookup_folders_stay_where_there_are_no_locks(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    (tmp_path / "visual-grounding-lookup-x").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr("fcntl.flock", no_locks)
+        looking_up._remove_abandoned(tmp_path)
+    assert (tmp_path / "visual-grounding-lookup-x").exists()
+    looking_up._remove_abandoned(tmp_path)
+    assert not (tmp_path / "visual-grounding-lookup-x").exists()
 
 
 def test_copy_of_a_keyword_finder_by_fork_leaves_the_folder_to_its_owner(finders, tmp_path, monkeypatch):

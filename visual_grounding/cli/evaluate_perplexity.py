@@ -57,16 +57,16 @@ def run(args: argparse.Namespace) -> None:
         trained = load_trained(path, "grounded_lm", device, _changes(args), args.user_dir)
         if path == args.checkpoint and order:
             check_orders(trained, [order])
-        dataset = load_split(trained, args.split, order or str(trained.settings.image_order))
+        given, order = order, order or str(trained.settings.image_order)
+        dataset = load_split(trained, args.split, order)
         shown = has_images(dataset)
-        if path == args.checkpoint and order not in (None, "congruent") and not shown:
+        if path == args.checkpoint and given not in (None, "congruent") and not shown:
             raise InputError(
                 f"images can't be {order}, as those of {path} are of captions, and lines of {args.split} have none. "
                 f"Name theirs, or ask for {CAPTIONS}{args.split}.",
                 "image_order",
                 "image_ids",
             )
-        order = order or str(trained.settings.image_order)
         runs[name] = trained, dataset, order if shown else "none"
         if args.masks:
             ask_as(trained, runs[name][1], args.masks, args.split)

@@ -1,5 +1,6 @@
 """Finders that first make something to look sentences up in, on disk: a table of topic words, vectors of captions."""
 
+import fcntl
 import multiprocessing
 import os
 import shutil
@@ -121,9 +122,12 @@ def _locked_folder() -> tuple[Path, int]:
 
 
 def _remove_abandoned(place: Path) -> None:
-    """Remove folders of processes that were killed: nobody holds their locks."""
+    """Remove folders of processes that were killed: nobody holds their locks. Without locks all might be in use."""
     for folder in place.glob(f"{_PREFIX}*"):
-        with suppress(OSError, InputError):
-            handle = lock_folder(folder)
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(handle)
+        with suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(handle)
