@@ -2,12 +2,16 @@
 
 Half of what a short `fairseq-train` takes is the import of fairseq. A server imports it once for all tests of a worker;
 a command is a fork of it that gets its own arguments, folder, environment, input and outputs, and then runs like any
-other. The verbs of `visual-grounding` have a server of their own, without fairseq. `for_scripts()` makes both known to
-scripts of the shell: as functions, which bash prefers to programs.
+other. What was imported is kept from the garbage collector, and isn't taken to pieces at the end: both write to every
+object, so each fork would copy all of the server's memory (5 s a command on a slow virtual machine). The verbs of
+`visual-grounding` have a server of their own, without fairseq. `for_scripts()` makes both known to scripts of the
+shell: as functions, which bash prefers to programs.
 
 All forks of a server have one hash seed. Where two runs must agree whatever the order of a set, give them `fresh=True`.
 """
 
+import atexit
+import gc
 import json
 import os
 import select
@@ -15,9 +19,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 # Not the modules of fairseq's commands: the first to be imported sets up logging, as it should be in the fork.
@@ -161,6 +167,8 @@ def _serve(path: str, modules: Sequence[str]) -> Iterator[list[str]]:
         listening.listen()
         for name in modules:
             importlib.import_module(name)
+        gc.collect()
+        gc.freeze()
         print("ready", flush=True)
         while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:  # closed: who started it has ended
             connection, _ = listening.accept()
@@ -217,17 +225,32 @@ def _become(words: list[str], cwd: str, environment: dict[str, str], umask: int,
     return words
 
 
+def _end(code: object) -> NoReturn:
+    """Exit as Python does, but for taking the modules to pieces."""
+    if (code is None or isinstance(code, int)) and threading.active_count() == 1:
+        atexit._run_exitfuncs()
+        with suppress(OSError):  # a closed pipe: Python has a code of its own for it
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit((code or 0) & 255)
+    sys.exit(code)  # a message to print, or threads to wait for
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "ask":
         ended = _ask(sys.argv[2], sys.argv[3:], os.getcwd(), dict(os.environ), (0, 1, 2))
         sys.exit(ended if ended >= 0 else 128 - ended)
     for words in _serve(sys.argv[2], sys.argv[3:]):
-        if words[0].endswith(".py"):
-            import runpy
+        try:
+            if words[0].endswith(".py"):
+                import runpy
 
-            runpy.run_path(words[0], run_name="__main__")
-        else:
-            from importlib.metadata import entry_points
+                runpy.run_path(words[0], run_name="__main__")
+            else:
+                from importlib.metadata import entry_points
 
-            (point,) = entry_points(group="console_scripts", name=Path(words[0]).name)
-            sys.exit(point.load()())
+                (point,) = entry_points(group="console_scripts", name=Path(words[0]).name)
+                sys.exit(point.load()())
+        except SystemExit as exit_:
+            _end(exit_.code)
+        _end(0)

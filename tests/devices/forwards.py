@@ -358,6 +358,18 @@ def token_image_matcher_of_both_kinds(dtype: torch.dtype) -> Run:
 
 
 @forward
+def token_image_matcher_that_keeps_states(dtype: torch.dtype) -> Run:
+    """Sentences that are read, then what was kept of them."""
+    matcher = token_image_matcher(dtype)
+    matcher.keep_states(2**20)
+
+    def call(*inputs: Tensor) -> Any:
+        return matcher.encode_tokens(*inputs), matcher.encode_tokens(*inputs)
+
+    return call, tokens()
+
+
+@forward
 def token_image_matching(dtype: torch.dtype) -> Run:
     """The model that fairseq trains."""
     features, mask = pictures("linear", torch.float16)

@@ -30,6 +30,7 @@ ASKS_FOR_NUMBERS = {
     "models.vtlm:VTLMModel.forward": "which words and regions are to be predicted",
     "modules.prediction_head:answer_loss": "how many answers there are to tell",
     "modules.encoder_input:EncoderInput._check_rows": "how many pieces there are",
+    "modules.token_image_matcher:KeptStates.of": "which texts were read before",
     "modules.vision_language_bert:VisionLanguageBert._check_length": "how long the text is, where tags may not fit",
     "modules.standardisation:BatchStandardisation.forward": "which vectors are present",
     "modules.voken_head:VokenHead.forward": "which pieces have a voken",
