@@ -56,31 +56,36 @@ for name in object-1 object-4; do # their nouns are fewer, not the first of eigh
 done
 finish
 
+rows() { # FILE…: these; under LIMIT copies of their first rows, one name a line
+    local file
+    for file; do
+        if [ -z "$LIMIT" ]; then echo "$file" && continue; fi
+        mkdir -p "$OUT/raw/first"
+        head -n "$((LIMIT + 1))" "$file" >"$OUT/raw/first/$(basename "$file")"
+        echo "$OUT/raw/first/$(basename "$file")"
+    done
+}
 prepare_task() { # TASK: OUT/tasks/TASK
-    local out=$OUT/tasks/$1 data=$DATA/downstream
+    local out=$OUT/tasks/$1 data=$DATA/downstream files
     case $1 in
     sick)
-        run prepare-sick visual-grounding prepare sick --train "$data/sick/SICK_train.txt" --valid "$data/sick/SICK_trial.txt" \
-            --tokenizer "$BERT" --out "$out"
+        mapfile -t files < <(rows "$data"/sick/SICK_{train,trial}.txt)
+        run prepare-sick visual-grounding prepare sick --train "${files[0]}" --valid "${files[1]}" --tokenizer "$BERT" --out "$out"
         ;;
-    rte) run prepare-rte visual-grounding prepare rte --all "$data/rte/train.tsv" --tokenizer "$BERT" --out "$out" ;;
+    rte) run prepare-rte visual-grounding prepare rte --all "$(rows "$data/rte/train.tsv")" --tokenizer "$BERT" --out "$out" ;;
     joci)
         run unzip-joci python -m zipfile -e "$data/joci/joci.csv.zip" "$OUT/raw"
-        run prepare-joci visual-grounding prepare joci --all "$OUT/raw/joci.csv" --only SUBSET=SNLI --tokenizer "$BERT" --out "$out"
+        run prepare-joci visual-grounding prepare joci --all "$(rows "$OUT/raw/joci.csv")" --only SUBSET=SNLI --tokenizer "$BERT" --out "$out"
         ;;
-    vua)
-        data+=/vua/VUA_formatted
-        run prepare-vua visual-grounding prepare vua --train "${data}_train.csv" --valid "${data}_val.csv" \
-            --test "${data}_test.csv" --tokenizer "$BERT" --out "$out"
-        ;;
-    vuan)
-        data+=/vua/VUA_seq_formatted
-        run prepare-vuan visual-grounding prepare vua --train "${data}_train.csv" --valid "${data}_val.csv" \
-            --test "${data}_test.csv" --tokenizer "$BERT" --out "$out"
+    vua | vuan)
+        data+=/vua/VUA_$([ "$1" = vua ] || echo seq_)formatted
+        mapfile -t files < <(rows "$data"_{train,val,test}.csv)
+        run "prepare-$1" visual-grounding prepare vua --train "${files[0]}" --valid "${files[1]}" --test "${files[2]}" \
+            --tokenizer "$BERT" --out "$out"
         ;;
     pdtb)
-        run prepare-pdtb visual-grounding prepare pdtb --all "$data"/discogem_substitute_for_pdtb/*_wide.tsv \
-            --tokenizer "$BERT" --out "$out"
+        mapfile -t files < <(rows "$data"/discogem_substitute_for_pdtb/*_wide.tsv)
+        run prepare-pdtb visual-grounding prepare pdtb --all "${files[@]}" --tokenizer "$BERT" --out "$out"
         ;;
     esac
 }
