@@ -24,6 +24,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -210,7 +211,8 @@ def run(mutant: Mutant, copy: Path) -> dict[str, object]:
     finally:
         path.write_text(before, encoding="utf-8")
     said = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
-    by = next((line for line in said.splitlines() if line.startswith(("FAILED", "ERROR", "Timeout ("))), "")
+    telling = ("FAILED", "ERROR", "Timeout (")  # the last stands behind the dots of tests that passed
+    by = next((line for line in said.splitlines() if line.startswith(telling) or telling[-1] in line), "")
     if code not in (None, 0, 1, 2):  # 1: a test failed; 2: a file of tests couldn't be imported
         raise SystemExit(f"pytest itself failed, with {code}:\n{said[-3000:]}")
     fate = {None: "killed by time", 0: "survived"}.get(code, "killed")
@@ -222,6 +224,8 @@ def _ended(child: int, started: float) -> int | None:
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
+            with suppress(ProcessLookupError):  # what a test that took too long had started
+                os.killpg(child, signal.SIGKILL)
             return os.waitstatus_to_exitcode(status)
         if time.monotonic() - started > LIMIT:
             os.killpg(child, signal.SIGKILL)

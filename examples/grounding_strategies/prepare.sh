@@ -56,7 +56,7 @@ for name in object-1 object-4; do # their nouns are fewer, not the first of eigh
 done
 finish
 
-rows() { # FILE…: these; under LIMIT copies of their first rows, one name a line
+rows() { # FILE…: these; under LIMIT copies of their first rows (few of JOCI's are SNLI's: it stays whole), one name a line
     local file
     for file; do
         if [ -z "$LIMIT" ]; then echo "$file" && continue; fi
@@ -75,7 +75,7 @@ prepare_task() { # TASK: OUT/tasks/TASK
     rte) run prepare-rte visual-grounding prepare rte --all "$(rows "$data/rte/train.tsv")" --tokenizer "$BERT" --out "$out" ;;
     joci)
         run unzip-joci python -m zipfile -e "$data/joci/joci.csv.zip" "$OUT/raw"
-        run prepare-joci visual-grounding prepare joci --all "$(rows "$OUT/raw/joci.csv")" --only SUBSET=SNLI --tokenizer "$BERT" --out "$out"
+        run prepare-joci visual-grounding prepare joci --all "$OUT/raw/joci.csv" --only SUBSET=SNLI --tokenizer "$BERT" --out "$out"
         ;;
     vua | vuan)
         data+=/vua/VUA_$([ "$1" = vua ] || echo seq_)formatted
@@ -85,7 +85,7 @@ prepare_task() { # TASK: OUT/tasks/TASK
         ;;
     pdtb)
         mapfile -t files < <(rows "$data"/discogem_substitute_for_pdtb/*_wide.tsv)
-        run prepare-pdtb visual-grounding prepare pdtb --all "${files[@]}" --tokenizer "$BERT" --out "$out"
+        run prepare-pdtb visual-grounding prepare pdtb --all "${files[0]}" "${files[@]:1}" --tokenizer "$BERT" --out "$out"
         ;;
     esac
 }

@@ -177,6 +177,9 @@ def test_what_learned_from_captions_has_images_of_other_text_where_they_are_name
     assert found("--split", "valid", "--data", world / "bin") == [("none", blank[0][1])]
     status, said = evaluate(capsys, *words, "--split", "valid", "--image-order", "congruent", "shuffled")
     assert status == 2 and "images can't be shuffled, as those of" in said and "or ask for captions-valid" in said
+    status, said = evaluate(capsys, *words, "--split", "valid", "--images-per-sentence", 1)
+    assert status == 2 and "lines of valid have none" in said and "--images-per-sentence" in said
+    assert found("--split", "valid", "--image-order", "blank") == found("--split", "valid")
 
 
 @pytest.mark.slow

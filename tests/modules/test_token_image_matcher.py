@@ -203,6 +203,18 @@ def test_states_beyond_the_memory_are_read_again(monkeypatch) -> None:
     assert read == [3, 2, 2]
 
 
+def test_of_sentences_their_first_pieces_are_kept(monkeypatch) -> None:
+    matcher = build(sentence_level=True).eval()
+    expected = matcher.encode_text(TOKENS, ABSENT)
+    read = []
+    states = matcher._states
+    monkeypatch.setattr(matcher, "_states", lambda tokens, mask: read.append(len(tokens)) or states(tokens, mask))
+    matcher.keep_states(3 * 4 * matcher.text.hidden.in_features)  # a piece of each
+    for _ in range(2):
+        torch.testing.assert_close(matcher.encode_text(TOKENS, ABSENT), expected)
+    assert read == [3]
+
+
 @pytest.mark.parametrize("sentence_level", [False, True])
 def test_a_gradient_reaches_every_parameter_but_the_encoders(sentence_level: bool) -> None:
     matcher = build(sentence_level=sentence_level, dropout=0.0).train()

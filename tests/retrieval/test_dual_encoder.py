@@ -248,6 +248,10 @@ def test_images_of_another_size_are_refused(exported: Path) -> None:
             lambda f: edit_architecture(f, max_tokens=10**9),
             r"config.json has 1000000000 max_tokens, its text tower \d+",
         ),
+        (
+            lambda f: edit_tower(f, hidden_act="nope"),
+            r"text_encoder/config.json should have what .* 'nope'.*Make it again",
+        ),
         (lambda f: edit_architecture(f, max_tokens=0), r"config.json has 0 max_tokens"),
         (lambda f: edit_architecture(f, dual_encoder="blip"), r"should hold a whole dual encoder, but doesn't: 'blip'"),
         (

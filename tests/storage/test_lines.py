@@ -67,7 +67,7 @@ def zipped(content):
         (gzip.compress, "should be text, but is compressed by gzip: name it .gz"),
         (zstd, "should be text, but is compressed by zstd: name it .zst"),
         (lambda content: b"PAR1" + b"\xff" + content, "should be text, but is a parquet file: write its columns"),
-        (lambda content: b"ARROW1" + b"\xff" + content, "should be text, but is an Arrow file: write its columns"),
+        (lambda content: b"ARROW1\0\0" + b"\xff" + content, "should be text, but is an Arrow file: write its columns"),
         (lambda content: b"\xff\xff\xff\xff" + content, "should be text, but is an Arrow stream, as datasets saves it"),
     ],
 )

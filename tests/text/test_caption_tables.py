@@ -98,6 +98,8 @@ def test_columns_without_a_table_and_tables_called_text_are_refused(tmp_path, ca
         pass
     with pytest.raises(InputError, match=r"but is Arrow\. Make lines of its tables: .* captions --train .*a --valid"):
         read_captions(tmp_path / "a")
+    (tmp_path / "b").write_text("ARROW1.jpg\ta man with an arrow\n")
+    assert read_captions(tmp_path / "b") == [("ARROW1.jpg", "a man with an arrow")]
     with pytest.raises(InputError, match=r"but is a folder\. Make lines of its tables"):
         read_captions(tmp_path)
     flags = ["--train", tmp_path / "table.tsv", *valid, "--out", tmp_path / "out"]

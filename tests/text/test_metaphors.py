@@ -47,6 +47,7 @@ def test_verbs_are_asked_of_where_a_file_names_them(tmp_path):
         (WORDS.replace("NOUN", "PRON"), "none of its 1 sentences has a word of part of speech NOUN"),
         (VERBS.replace(",2,1", ",\u00b2,1"), "counted from 0, in column verb_idx, but has \u00b2"),
         (WORDS.replace("[0, 0, 1, 1, 0]", f"[0, 0x{'F' * 5000}, 1, 1, 0]"), "but says a larger number"),
+        (WORDS.replace("[0, 0, 1, 1, 0]", f"[0, [0x{'F' * 5000}], 1, 1, 0]"), "0 of other words, but says a list"),
         (WORDS.replace("[0, 0, 1, 1, 0]", "[0, 0, 1, 2, 0]"), "0 of other words, but says 2"),
         (VERBS.replace(",2,1", ",2,"), "v.csv:2 should say 1 of a metaphor and 0 of other words, but says ''"),
         ('sentence,verb_idx,label\na b\n', "v.csv:2 should have 3 columns, but has fewer"),

@@ -103,8 +103,9 @@ def images_of_sentences(
     names = {row: key for row, key in enumerate(store.keys()) if row in wanted}
     shown = set(names.values())
     places = {key: place for place, key in enumerate(images.keys) if key in shown}
-    pictures = {row: load_picture(images, key, places, side) for row, key in names.items()}
-    for row, picture in pictures.items():
+    pictures = {}
+    for row, key in names.items():
+        picture = pictures[row] = load_picture(images, key, places, side)
         if draw is not None and picture.image is not None:
             picture.image = draw(row, picture.image)
     return [[replace(pictures[row], score=score) for row, score in table[:limit]] for table in tables]

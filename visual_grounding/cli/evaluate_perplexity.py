@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
         given, order = order, order or str(trained.settings.image_order)
         dataset = load_split(trained, args.split, order)
         shown = has_images(dataset)
-        if path == args.checkpoint and given not in (None, "congruent") and not shown:
+        if path == args.checkpoint and given == "shuffled" and not shown:
             raise InputError(
                 f"images can't be {order}, as those of {path} are of captions, and lines of {args.split} have none. "
                 f"Name theirs, or ask for {CAPTIONS}{args.split}.",
@@ -71,6 +71,8 @@ def run(args: argparse.Namespace) -> None:
         if args.masks:
             ask_as(trained, runs[name][1], args.masks, args.split)
     check_seen([trained for trained, _, _ in runs.values()], _changes(args))
+    if all(images == "none" for _, _, images in runs.values()):
+        _refuse_images(args)
     masks = ask_alike([dataset for _, dataset, _ in runs.values()], args.split)
     told = {}
     with progress_bar(len(masks) * len(runs), 0, "lines") as bar:
@@ -113,6 +115,22 @@ def _changes(args: argparse.Namespace) -> dict[str, Any]:
     if args.image_ids and not args.split.startswith(CAPTIONS):
         changes["caption_data"] = None  # these images are not of captions, but of these lines
     return changes
+
+
+def _refuse_images(args: argparse.Namespace) -> None:
+    """Refuse choices of images where no line has any: they would change nothing. A store may have moved.
+
+    Raises:
+        InputError: there are some.
+    """
+    from ..probes.perplexity import CAPTIONS
+
+    if given := {"images_per_sentence", "image_seed"} & set(_changes(args)):
+        raise InputError(
+            f"images are chosen, but lines of {args.split} have none: the model learned with those of captions. Name "
+            f"theirs with --image-ids, or ask for {CAPTIONS}{args.split}.",
+            *sorted(given),
+        )
 
 
 def _digest(masks: Any) -> str:

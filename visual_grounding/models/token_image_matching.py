@@ -1,6 +1,5 @@
 """`--arch token_image_matching`: VOK §3.2, wired from `modules/token_image_matcher.py`."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,11 +34,16 @@ class TokenImageMatchingConfig(FairseqDataclass):
     keep_encoder_states: float = field(
         default=0.0,
         metadata={
-            "help": "gigabytes of memory for what the frozen encoder says of captions, which is then computed in the "
-            "first epoch alone: on a CPU most of the time; 100 captions take about 0.02 with BERT base"
+            "help": "gigabytes of memory, in each process, for what the frozen encoder says of captions, which is then "
+            "computed in the first epoch alone, on a CPU most of the time; 100 take about 0.02 with BERT base. "
+            "Several processes have other captions each epoch, and gain less. What is kept has the rounding of the "
+            "batch that it was read in, so a training that goes on may differ in its last bits"
         },
     )
     text_encoder: str = II("task.text_encoder")
+
+
+_MOST_GIGABYTES = 10**6  # no machine has as much memory
 
 
 @register_model("token_image_matching", dataclass=TokenImageMatchingConfig)
@@ -83,8 +87,10 @@ class TokenImageMatchingModel(StrictLoading, BaseFairseqModel):
                 "gives pictures. Make features of them with: visual-grounding extract … --pool mean, and give those as "
                 "--image-features."
             )
-        if not 0 <= cfg.keep_encoder_states < math.inf:
-            raise InputError(f"--keep-encoder-states should be 0 or more gigabytes, but is {cfg.keep_encoder_states}.")
+        if not 0 <= cfg.keep_encoder_states <= _MOST_GIGABYTES:
+            raise InputError(
+                f"--keep-encoder-states should be 0 to {_MOST_GIGABYTES} gigabytes, but is {cfg.keep_encoder_states}."
+            )
         bridge = TokenizerBridge(cfg.text_encoder)  # vokens belong to pieces: their places in a text must be known
         if cfg.sentence_level and not bridge.opening:
             raise InputError(

@@ -106,10 +106,11 @@ class KeptStates:
 
     Args:
         size: bytes of memory that the states may take; texts beyond it are read anew each time.
+        first: whether those of first pieces are all that is asked for.
     """
 
-    def __init__(self, size: int) -> None:
-        self._left = size
+    def __init__(self, size: int, first: bool = False) -> None:
+        self._left, self._first = size, first
         self._states: dict[bytes, Tensor] = {}  # pieces of a text -> (n, k · E), on the CPU
 
     def of(self, tokens: Tensor, padding_mask: Tensor, read: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
@@ -117,9 +118,12 @@ class KeptStates:
 
         Shapes:
             tokens: (B, T);  padding_mask: (B, T)
-            returns: (B, T, k · E), 0 at padding
+            returns: (B, T, k · E), 0 at padding, and, if so chosen, behind the first piece
         """
         real = ~padding_mask.cpu()
+        asked = ~padding_mask
+        if self._first:
+            asked[:, 1:] = False
         pieces = [row[mask] for row, mask in zip(tokens.cpu(), real)]
         texts = [each.numpy().tobytes() for each in pieces]
         new = [row for row, text in enumerate(texts) if text not in self._states]
@@ -128,12 +132,12 @@ class KeptStates:
             width = max(1, int((real[new] * torch.arange(1, real.shape[1] + 1)).amax()))
             rows = torch.tensor(new, device=tokens.device)
             states = read(tokens[rows, :width], padding_mask[rows, :width])
-            said = {row: states[place, ~padding_mask[row, :width]] for place, row in enumerate(new)}
+            said = {row: states[place, asked[row, :width]] for place, row in enumerate(new)}
             for row, found in said.items():
                 self._keep(texts[row], found)
         known = [said[row] if row in said else self._states[text].to(tokens.device) for row, text in enumerate(texts)]
         found = known[0].new_zeros(*tokens.shape, known[0].shape[-1])
-        found[~padding_mask] = torch.cat(known)
+        found[asked] = torch.cat(known)
         return found
 
     def _keep(self, text: bytes, states: Tensor) -> None:
@@ -194,7 +198,7 @@ class TokenImageMatcher(nn.Module):
 
     def keep_states(self, size: int) -> None:
         """Keep what the encoder says of texts, in so many bytes of memory."""
-        self._kept = KeptStates(size)
+        self._kept = KeptStates(size, first=self.config.sentence_level)
 
     def train(self, mode: bool = True) -> "TokenImageMatcher":
         """Switch to training; the encoder stays in evaluation mode."""
@@ -207,7 +211,8 @@ class TokenImageMatcher(nn.Module):
 
         Shapes:
             tokens: (B, T);  padding_mask: (B, T)
-            returns: (B, T, k · E), without a graph; anything at padding
+            returns: (B, T, k · E), without a graph; anything at padding, and, where states are kept for sentences,
+                behind their first piece
         """
         if self._kept is not None:
             return self._kept.of(tokens, padding_mask, self._read)

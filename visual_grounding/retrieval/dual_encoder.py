@@ -18,7 +18,7 @@ from ..storage.signature import signature
 from ..storage.weights import read_weights
 from ..text.pretrained_tokenizer import count_known_pieces, load_tokenizer
 from .retriever import Retriever
-from .retriever_folder import TEXT_ENCODER, WEIGHTS, Description, write_retriever, write_weights
+from .retriever_folder import CONFIG, TEXT_ENCODER, WEIGHTS, Description, write_retriever, write_weights
 from .trained_towers import load_towers, refuse_many_layers
 
 KIND = "dual_encoder"
@@ -107,7 +107,7 @@ class DualEncoderRetriever(Retriever):
                 f"{folder} should hold a whole dual encoder, but doesn't: {first_line(error)}. {_AGAIN}"
             ) from error
         what = f"the text tower of a {config.dual_encoder}"
-        text = load_towers(lambda: text_class(sizes), weights, folder, what, _AGAIN)
+        text = load_towers(lambda: text_class(sizes), weights, folder, what, _AGAIN, f"{TEXT_ENCODER}/{CONFIG}")
         wrapped = DualEncoderTokenizer(tokenizer, config.max_tokens, config.pads_text)
         return cls(folder, description, wrapped, config, text, device)
 

@@ -56,6 +56,7 @@ def load_towers(
     folder: Path,
     what: str = "this retriever",
     remedy: str = AGAIN,
+    sizes: str = CONFIG,
 ) -> Towers:
     """Towers with a folder's weights, all of which must fit.
 
@@ -65,6 +66,7 @@ def load_towers(
         folder: of the retriever.
         what: the weights should be of, for messages.
         remedy: likewise.
+        sizes: the file in the folder that decides them, likewise.
 
     Raises:
         InputError: no towers have such sizes, or the weights are those of others.
@@ -74,10 +76,12 @@ def load_towers(
         with warnings.catch_warnings(), torch.device("meta"):
             warnings.filterwarnings("ignore", message="Initializing zero-element")  # sizes of 0
             planned = build()
-    except (ArithmeticError, TypeError, ValueError, RuntimeError) as error:  # sizes of 0, say
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{folder / CONFIG} should have the sizes of a retriever, but: {in_short(error)}.") from error
+    except InputError:
+        raise
+    except Exception as error:  # sizes of 0, names of no activation: libraries fail in many ways
+        raise InputError(
+            f"{folder / sizes} should have what a retriever is built of, but: {in_short(error)}. {remedy}"
+        ) from error
     load_strictly(planned, state, folder / WEIGHTS, what, remedy, assign=True)
     towers = build()
     load_strictly(towers, state, folder / WEIGHTS, what, remedy)

@@ -20,7 +20,7 @@ _OTHERS = {  # first bytes of what is no text, and what to do with it
     b"\x1f\x8b": "compressed by gzip: name it .gz",
     b"\x28\xb5\x2f\xfd": "compressed by zstd: name it .zst",
     b"PAR1": "a parquet file: write its columns as text",
-    b"ARRO": "an Arrow file: write its columns as text",
+    b"ARROW1\0\0": "an Arrow file: write its columns as text",
     b"\xff\xff\xff\xff": "an Arrow stream, as datasets saves it: write its columns as text",
 }
 
@@ -44,7 +44,7 @@ def iterate_lines(path: str | Path, pipes: bool = True) -> Iterator[str]:
             beginning = b""
             for number, line in enumerate(file, 1):
                 if number == 1:
-                    beginning = line[:4]
+                    beginning = line[:8]
                     line = line.removeprefix(codecs.BOM_UTF8)
                 try:
                     decoded = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")

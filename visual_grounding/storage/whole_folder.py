@@ -57,13 +57,17 @@ def write_folder(folder: Path, write_files: Callable[[Path], None], stays: Calla
             done = True  # from here on the names beside may be another process's
             sync_folder(place.parent)
         finally:
-            if not done:
-                _restore(place, older)
-                shutil.rmtree(beside, ignore_errors=True)
-                shutil.rmtree(older, ignore_errors=True)
-            elif moved is not None and older.exists() and os.path.samestat(older.stat(), moved):
-                shutil.rmtree(older, ignore_errors=True)
-            os.close(lock)
+            try:
+                if not done:
+                    _restore(place, older)
+                    shutil.rmtree(beside, ignore_errors=True)
+                    shutil.rmtree(older, ignore_errors=True)
+                elif moved is not None:
+                    with suppress(FileNotFoundError):  # the next writer removed it
+                        if os.path.samestat(older.stat(), moved):
+                            shutil.rmtree(older, ignore_errors=True)
+            finally:
+                os.close(lock)
     except OSError as error:
         raise InputError(f"{folder} can't be written: {error.strerror or error}.") from error
 

@@ -118,10 +118,10 @@ def _batches(file: Path, key_column: str | None, caption_column: str | None) -> 
 def _check_end(file: Path) -> None:
     """Refuse a stream that was cut off: where a batch ends, pyarrow takes it for whole."""
     with open_file(file) as stream:
-        begins = stream.read(6)
+        begins = stream.read(8)
         stream.seek(max(0, os.path.getsize(file) - len(_END)))
         ends = stream.read()
-    if begins == b"ARROW1":
+    if begins == b"ARROW1\0\0":
         raise InputError(f"{file} should be a stream, as datasets saves it, but is an Arrow file (Feather).")
     if ends != _END:
         raise InputError(f"{file} should be a whole table of captions, but is cut off: its end isn't there.")

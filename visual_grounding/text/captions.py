@@ -8,7 +8,7 @@ from ..storage.artefact import sha256_of_file
 from ..storage.lines import check_read_again, iterate_lines
 from ..storage.outside import open_file
 
-_ARROW = (b"ARROW1", b"\xff\xff\xff\xff")  # a file; a stream, as datasets saves it
+_ARROW = (b"ARROW1\0\0", b"\xff\xff\xff\xff")  # a file; a stream, as datasets saves it
 
 
 def iterate_captions(path: str | Path) -> Iterator[tuple[str, str]]:
@@ -45,7 +45,7 @@ def _begins(path: str | Path, *beginnings: bytes) -> bool:
         return False
     try:
         with open_file(path) as file:
-            return file.read(6).startswith(beginnings)
+            return file.read(8).startswith(beginnings)
     except OSError:  # it is said where it is read
         return False
 

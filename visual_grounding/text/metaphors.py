@@ -73,7 +73,7 @@ def _encoding(path: Path) -> str:
         InputError: it is a file of another kind.
     """
     with open_file(path) as beginning:
-        check_is_text(path, beginning.read(4))
+        check_is_text(path, beginning.read(8))
     try:
         with open_text(path) as file:
             for _ in file:
@@ -115,6 +115,10 @@ def _words(row: dict[str, str], place: str, part_of_speech: str) -> Iterator[tup
 
 def _checked(label: object, place: str) -> str:
     if label not in (0, 1, "0", "1"):
-        said = f"{label!r:.80}" if not isinstance(label, int) or abs(label) < 10**9 else "a larger number"
+        # Python writes no number of thousands of digits, nor a list that holds one.
+        short = isinstance(label, str) or (isinstance(label, int) and abs(label) < 10**9)
+        said = (
+            f"{label!r:.80}" if short else "a larger number" if isinstance(label, int) else f"a {type(label).__name__}"
+        )
         raise InputError(f"{place} should say 1 of a metaphor and 0 of other words, but says {said}.")
     return str(int(label))  # type: ignore[call-overload]

@@ -22,6 +22,7 @@ from tests.features.imports.published import (
     pixels,
 )
 from visual_grounding.errors import InputError
+from visual_grounding.features.imports import region_hdf5
 
 h5py = pytest.importorskip("h5py")
 CORNERS = ("image_id", "features", "boxes", "image_w", "image_h", "num_boxes", "objects_id", "objects_conf")
@@ -247,6 +248,27 @@ def test_arrays_larger_than_what_is_stored_of_them_are_refused(tmp_path: Path, n
     assert path.stat().st_size < 10**5
     with pytest.raises(InputError, match=rf"should hold what it says, but of {name}, \d+ bytes, there are 0"):
         import_all(path, tmp_path / "out")
+
+
+def test_what_is_not_asked_for_may_lie_elsewhere_or_be_empty(tmp_path: Path) -> None:
+    path = write_tables(tmp_path / "a.h5")
+    expected = import_all(path, tmp_path / "expected")
+    with h5py.File(path, "a") as file:
+        file["alias"] = h5py.SoftLink("/features")
+        file.create_dataset("to_be_filled", (100_000,), "i4")
+    found = import_all(path, tmp_path / "found")
+    np.testing.assert_array_equal(found.features, expected.features)
+
+
+def test_how_much_is_stored_is_asked_once_of_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HDF5 looks through all parts of it for that: asked for each image it would be quadratic."""
+    asked = []
+    inside = region_hdf5._Inside.__getitem__
+    monkeypatch.setattr(
+        region_hdf5._Inside, "__getitem__", lambda group, name: asked.append(name) or inside(group, name)
+    )
+    import_all(write_tables(tmp_path / "a.h5"), tmp_path / "out")
+    assert asked.count("boxes") == asked.count("image_h") == 1
 
 
 def test_missing_library_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,8 +88,17 @@ class _Tables:
         import h5py
 
         self._file = file
-        values = {name: file[name] for name in file}
-        arrays = {name: value for name, value in values.items() if isinstance(value, h5py.Dataset) and value.ndim}
+        arrays, refused = {}, []
+        for name in file:
+            try:
+                value = file[name]
+            except InputError:
+                if name in (features, POSITIONS, *KEYS):
+                    raise
+                refused.append(name)  # it may be of no interest; who reads it is told
+                continue
+            if isinstance(value, h5py.Dataset) and value.ndim:
+                arrays[name] = value
         table = arrays[features]
         self._positions: np.ndarray | None = None
         self.images = table.shape[0]
@@ -98,7 +107,8 @@ class _Tables:
             self._positions = positions = _checked(arrays.pop(POSITIONS)[:], table.shape[0], path)
             self.images, self.most = len(positions), int((positions[:, 1] - positions[:, 0]).max())
         self._rows = {self.images, table.shape[0]}
-        self._names = [name for name in arrays if name not in KEYS]
+        self._arrays = arrays  # checked: HDF5 looks through all parts of an array to say how much is stored
+        self._names = [*(name for name in arrays if name not in KEYS), *refused]
         listed = next((name for name in KEYS if name in arrays), None)
         if listed is not None and len(arrays[listed]) != self.images:
             raise InputError(f"{path} has features of {self.images} images, but {len(arrays[listed])} {listed}.")
@@ -108,7 +118,7 @@ class _Tables:
         return self._names
 
     def read(self, place: int, name: str) -> Any:
-        array = self._file[name]
+        array = self._arrays[name] if name in self._arrays else self._file[name]
         if len(array) not in self._rows:
             rows = " or ".join(map(str, sorted(self._rows)))
             raise InputError(
