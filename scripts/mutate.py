@@ -1,6 +1,7 @@
 """Would the tests notice? Changes one place of the code at a time, and runs the fast tests of its room.
 
     python scripts/mutate.py --sample 320 --seed 1 --out mutants.jsonl --jobs 2    # given again, it goes on
+    python scripts/mutate.py --sample 320 --seed 1 --out mutants.jsonl --own       # the tests of the room alone, first
     python scripts/mutate.py --again mutants.jsonl --out again.jsonl               # those that survived, once more
     python scripts/mutate.py --out mutants.jsonl --show                            # what came of them, as a table
 
@@ -183,17 +184,18 @@ def sample(count: int, seed: int, rooms: list[str]) -> list[Mutant]:
     return random.Random(seed).sample(everything, min(count, len(everything)))
 
 
-def tests_of(mutant: Mutant) -> list[str]:
-    """Files and folders of tests, the likeliest first."""
+def tests_of(mutant: Mutant, own_alone: bool) -> list[str]:
+    """Files of tests, the likeliest first: the room's, and unless these alone are asked for, what runs the room."""
     tests = REPOSITORY / "tests"
     mirror = tests / mutant.room / f"test_{Path(mutant.path).stem}.py"
     first = [mirror] if mirror.is_file() else []
     own = sorted(path for path in (tests / mutant.room).glob("test_*.py") if path not in first)
-    others = [path for room in ROOMS[mutant.room] for path in sorted((tests / room).glob("test_*.py"))]
+    rooms = () if own_alone else ROOMS[mutant.room]
+    others = [path for room in rooms for path in sorted((tests / room).glob("test_*.py"))]
     return [str(path.relative_to(REPOSITORY)) for path in (*first, *own, *others)]
 
 
-def run(mutant: Mutant, copy: Path) -> dict[str, object]:
+def run(mutant: Mutant, copy: Path, own_alone: bool) -> dict[str, object]:
     """Run the tests of a mutant in a copy of the repository: what came of it."""
     path = copy / mutant.path
     before = (REPOSITORY / mutant.path).read_text(encoding="utf-8")
@@ -206,14 +208,15 @@ def run(mutant: Mutant, copy: Path) -> dict[str, object]:
     try:
         child = os.fork()
         if child == 0:
-            _test(copy, tests_of(mutant), log)
+            _test(copy, tests_of(mutant, own_alone), log)
         code = _ended(child, started)
     finally:
         path.write_text(before, encoding="utf-8")
     said = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     telling = ("FAILED", "ERROR", "Timeout (")  # the last stands behind the dots of tests that passed
     by = next((line for line in said.splitlines() if line.startswith(telling) or telling[-1] in line), "")
-    if code not in (None, 0, 1, 2):  # 1: a test failed; 2: a file of tests couldn't be imported
+    # 1: a test failed; 2: a file of tests couldn't be imported; 4: nor conftest.py, among other things
+    if code not in (None, 0, 1, 2) and "while loading conftest" not in said:
         raise SystemExit(f"pytest itself failed, with {code}:\n{said[-3000:]}")
     fate = {None: "killed by time", 0: "survived"}.get(code, "killed")
     return {**asdict(mutant), "fate": fate, "by": by[:200], "seconds": round(time.monotonic() - started)}
@@ -298,7 +301,7 @@ def show(results: list[dict[str, object]]) -> None:
             print(f"- {mutant.name}")
 
 
-def run_all(mutants: list[Mutant], out: Path, jobs: int) -> None:
+def run_all(mutants: list[Mutant], out: Path, jobs: int, own_alone: bool) -> None:
     """Run mutants, several at a time, each process in a copy of its own; what comes of each is added to a file."""
     for name in IMPORTED:
         import_module(name)
@@ -311,7 +314,7 @@ def run_all(mutants: list[Mutant], out: Path, jobs: int) -> None:
             with TemporaryDirectory() as folder:
                 copy = _copy(Path(folder))
                 for number, mutant in enumerate(mutants[job::jobs]):
-                    result = run(mutant, copy)
+                    result = run(mutant, copy, own_alone)
                     with open(out, "a", encoding="utf-8") as file:
                         file.write(json.dumps(result, ensure_ascii=False) + "\n")
                     done = f"{number * jobs + job + 1} of {len(mutants)}"
@@ -348,6 +351,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
     parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=list(ROOMS), help="rooms of the package")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
+    parser.add_argument("--own", action="store_true", help="the tests of the room alone: others take ten times as long")
     parser.add_argument("--again", metavar="FILE", type=Path, help="run those that survived in this file, not a sample")
     parser.add_argument("--show", action="store_true", help="run nothing")
     given = parser.parse_args()
@@ -359,7 +363,7 @@ def main() -> None:
         else:
             chosen = sample(given.sample, given.seed, given.rooms)
         done = read(given.out)
-        run_all([mutant for mutant in chosen if mutant not in done], given.out.absolute(), given.jobs)
+        run_all([mutant for mutant in chosen if mutant not in done], given.out.absolute(), given.jobs, given.own)
     show(list(read(given.out).values()))
 
 

@@ -24,6 +24,7 @@ def test_box_is_drawn_where_it_is_and_nothing_beyond() -> None:
     assert (xs.min(), xs.max(), ys.min(), ys.max()) == (100, 179, 40, 99)
     drawn = has(found, colour_of(2))
     assert drawn[70, 101] and drawn[70, 178] and drawn[98, 140]  # left, right and lower edge
+    assert has(found, (0, 0, 0))[70, [102, 103, 176]].all()  # with an edge that is seen on any colour
     assert not has(found, colour_of(2))[60:95, 110:170].any()  # the inside stays seen
     assert has(found, (0, 0, 0))[40:60, 100:170].any()  # letters
 

@@ -68,6 +68,8 @@ def test_long_sentences_wrap_and_long_pieces_have_the_room_that_they_need() -> N
     assert (pixels[152:248, 216:312] == 255).all()
     long = draw_line(VokenLine(0, "", [Piece("w" * 99, image(RED)), Piece("a", image(BLUE))]))
     assert 300 < long.width < 500
+    red, blue = (np.flatnonzero((np.asarray(long) == colour).all(axis=-1).any(axis=0)) for colour in (RED, BLUE))
+    assert abs(red.mean() - blue.min() / 2) <= 1  # below the middle of its piece, which ends 8 before the next
     assert draw_line(VokenLine(0, "", [])).height < 50
 
 
