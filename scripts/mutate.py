@@ -19,6 +19,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -27,6 +28,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -187,12 +189,31 @@ def sample(count: int, seed: int, rooms: list[str]) -> list[Mutant]:
 def tests_of(mutant: Mutant, own_alone: bool) -> list[str]:
     """Files of tests, the likeliest first: the room's, and unless these alone are asked for, what runs the room."""
     tests = REPOSITORY / "tests"
-    mirror = tests / mutant.room / f"test_{Path(mutant.path).stem}.py"
+    name = Path(mutant.path).relative_to("visual_grounding")
+    mirror = tests / _elsewhere().get(str(name), name.with_name(f"test_{name.stem}.py"))
     first = [mirror] if mirror.is_file() else []
     own = sorted(path for path in (tests / mutant.room).glob("test_*.py") if path not in first)
     rooms = () if own_alone else ROOMS[mutant.room]
     others = [path for room in rooms for path in sorted((tests / room).glob("test_*.py"))]
+    others = sorted((path for path in others if path not in first), key=lambda path: _distance(path, name.stem))
     return [str(path.relative_to(REPOSITORY)) for path in (*first, *own, *others)]
+
+
+@cache
+def _elsewhere() -> dict[str, str]:
+    """Files whose tests stand under another name, and where: the list that is tested."""
+    tree = ast.parse((REPOSITORY / "tests/house/test_mirror.py").read_text(encoding="utf-8"))
+    (listed,) = (node.value for node in tree.body if isinstance(node, ast.Assign) and "ELSEWHERE" in ast.unparse(node))
+    found: dict[str, str] = ast.literal_eval(listed)
+    return found
+
+
+def _distance(test: Path, name: str) -> int:
+    """0 of a test that names a module, 1 of one of a module that does, 2 of others."""
+    tested = REPOSITORY / "visual_grounding" / test.parent.name / f"{test.stem.removeprefix('test_')}.py"
+    if re.search(rf"\b{name}\b", test.read_text(encoding="utf-8")):
+        return 0
+    return 1 if tested.is_file() and re.search(rf"\b{name}\b", tested.read_text(encoding="utf-8")) else 2
 
 
 def run(mutant: Mutant, copy: Path, own_alone: bool) -> dict[str, object]:

@@ -267,6 +267,9 @@ def test_activation_checkpointing_changes_no_gradient() -> None:
         ).backward()
         gradients.append([p.grad for p in model.parameters()])
     torch.testing.assert_close(*gradients)
+    for offloads in (False, True):
+        flags = {"checkpoint_activations": True, "offload_activations": offloads}
+        assert small_model(**flags).decoder.layers[0].forward.args[1] is offloads  # fairseq's wrapper has it there
 
 
 def test_layer_that_was_left_out_is_not_attended_apart() -> None:

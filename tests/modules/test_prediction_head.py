@@ -19,6 +19,7 @@ def test_words_are_at_their_first_pieces():
 
 def test_the_head_is_linear_and_drops_in_training_alone():
     head = PredictionHead(3, 2, dropout=0.5)
+    assert head.output.weight.any() and not head.output.bias.any()  # at first no class is likelier
     with torch.no_grad():
         head.output.bias.fill_(1)
     expected = STATES @ head.output.weight.T + 1

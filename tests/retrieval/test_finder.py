@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from asking import Asking, same
 from conftest import write_store
 from small_retriever import WORDS, make_retriever, make_sentences, make_store
@@ -182,6 +183,10 @@ def test_open_finder_reads_the_flags_of_retrieve(retriever, store, tmp_path):
     finder = open_finder(words, device="cpu")
     assert isinstance(finder, DenseFinder) and (finder.method, finder.images_per_sentence) == ("dense", 3)
     assert finder.plan["n"] == 3 and finder.plan["device"] == "cpu"
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="cuda"):  # it is asked of the finder
+            open_finder(words, device="cuda")
+    assert open_finder(f"{words} --device cpu", device="cuda").plan["device"] == "cpu"
     finder.check_store(store)
     line = make_sentences()[0]
     own = DenseFinder(retriever, Index(tmp_path / "index"), 3).find([line])

@@ -10,6 +10,7 @@ from faults.steps import killed_at_each_step
 
 from visual_grounding.errors import InputError
 from visual_grounding.storage import growing, shards
+from visual_grounding.storage.artefact import sha256_of_file
 from visual_grounding.storage.growing import GrowingArtefact
 from visual_grounding.storage.ranks import Rank
 
@@ -58,6 +59,20 @@ def test_growing_artefact_joins_its_shards(tmp_path):
     assert np.load(tmp_path / "out/offsets.npy").tolist() == [0, 3, 6, 9]
     assert (tmp_path / "out/lines.txt").read_text() == "one\ntwo\nthree\n"
     assert not (tmp_path / "out.partial").exists() and open_out(tmp_path / "out").finished
+
+
+def test_what_is_joined_and_added_comes_with_the_digest_of_its_file(tmp_path):
+    artefact = open_out(tmp_path / "out")
+    for number in range(len(LINES)):
+        add(artefact, number)
+    artefact.end(len(LINES))
+    added = artefact.add_array("offsets", (2,), "int64", [np.arange(2)])
+    said = {
+        "values.npy": artefact.join_array("values", 9),
+        "offsets.npy": added,
+        "lines.txt": artefact.join_text("lines.txt"),
+    }
+    assert said == {name: sha256_of_file(artefact.files / name) for name in said}
 
 
 def test_growing_artefact_continues_to_the_same_bytes_when_killed_at_any_step(tmp_path):

@@ -108,6 +108,7 @@ def test_artefact_continues_to_the_same_bytes_when_killed_at_any_step(tmp_path: 
     assert first == [100 + STEPS, *[KILLED] * STEPS]
     expected = content_of(tmp_path / "whole")
     assert sorted(expected) == ["a.npy", "b.npy", "keys.txt", "meta.json"]
+    assert expected["keys.txt"] == b"0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n"
     for kill_at in range(1, STEPS):
         with pytest.raises(InputError, match=r"only .*\.partial exists|there is no"):
             read_meta(tmp_path / f"killed{kill_at}", "test")
