@@ -22,5 +22,6 @@ if [ "$stage" != slow ]; then
     timeout 1500 pytest -n 2 -m "not slow" --durations=8
 fi
 if [ "$stage" != fast ]; then
-    timeout 3600 pytest -n 2 --dist loadfile -m slow --durations=8 # a file's tests share what they train
+    # A file's tests share what they train; files stay in the order of tests/conftest.py, the longest first.
+    timeout 3600 pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow --durations=8
 fi

@@ -22,6 +22,19 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 # tracker of them then. A test that spawns would fail for those of an earlier one.
 resource_tracker.ensure_running()
 
+# Slow tests that take minutes: they come first, so that no core waits for one of them at the end.
+LONGEST = ("examples/", "end_to_end/test_quickstart", "faults/test_fuzzed_readers")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest first."""
+
+    def follows(item: pytest.Item) -> bool:
+        path = item.path.relative_to(REPOSITORY / "tests").as_posix()
+        return item.get_closest_marker("slow") is None or not path.startswith(LONGEST)
+
+    items.sort(key=follows)
+
 
 def shared_data() -> Path:
     """Where the real data is, if it is here: VISUAL_GROUNDING_DATA, or ../shared/data beside the repository."""

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from visual_grounding.cli.main import main
 from visual_grounding.errors import InputError
 from visual_grounding.features.backbones import load_backbone
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.retrieval.dual_encoder import DualEncoderTokenizer
 from visual_grounding.retrieval.export_dual_encoder import export_dual_encoder
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.index import build_index
@@ -266,6 +268,11 @@ def test_broken_retriever_is_refused(clip_retriever: Path, tmp_path: Path, break
     break_it(folder)
     with pytest.raises(InputError, match=message):
         Retriever.load(folder)
+
+
+@pytest.mark.parametrize(("pad", "found"), [(0, 0), (7, 7), (None, 0)])
+def test_padding_is_the_tokenizers_where_it_has_any(pad: int | None, found: int) -> None:
+    assert DualEncoderTokenizer(SimpleNamespace(pad_token_id=pad), 16, pads_text=False).pad == found
 
 
 def edit_tower(folder: Path, **changes: object) -> None:

@@ -246,7 +246,7 @@ def test_finders_give_the_same_in_a_data_loaders_workers(finders):
     dataset = Asking(finders)
     expected = [dataset[item] for item in range(len(dataset))]  # the files of all are open here before workers start
     assert sum((found.ids >= 0).sum() for found, _ in expected) > 400
-    for workers, context in ((0, None), (1, "fork"), (2, "fork"), (1, "spawn"), (2, "spawn")):
+    for workers, context in ((0, None), (1, "fork"), (2, "fork"), (2, "spawn")):
         loader = DataLoader(dataset, 2, num_workers=workers, multiprocessing_context=context, collate_fn=same)
         items = [item for batch in loader for item in batch]
         assert len(items) == len(expected)
