@@ -100,4 +100,5 @@ def test_scores_are_refused_when_there_is_nothing_to_compare() -> None:
 def test_spread_is_the_sample_deviation_and_unknown_for_one_run() -> None:
     # deviations -3, -1, 1, 3: (9 + 1 + 1 + 9) / 3
     assert spread([1.0, 3.0, 5.0, 7.0]).std == pytest.approx(math.sqrt(20 / 3))
+    assert spread([1.0, 3.0]).std == pytest.approx(math.sqrt(2))
     assert spread([4.0]) == (4.0, None, [4.0])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from visual_grounding.errors import InputError
-from visual_grounding.storage.artefact import claim_disk, open_array, read_meta, sha256_of_file, write_json
+from visual_grounding.storage.artefact import Keys, claim_disk, open_array, read_meta, sha256_of_file, write_json
 
 
 def test_sha256_of_file_matches_the_digest_of_its_bytes(tmp_path: Path) -> None:
@@ -136,3 +136,11 @@ def test_open_array_refuses_a_missing_truncated_or_pickled_file(tmp_path: Path) 
     path.write_text(json.dumps([1]))
     with pytest.raises(InputError, match=r"a\.npy should be a plain \.npy array, but can't be read"):
         open_array(path, (1,), "float32")
+
+
+def test_keys_that_are_fewer_than_said_are_refused_before_room_for_all_is_claimed(tmp_path: Path) -> None:
+    (tmp_path / "keys.txt").write_text("a\nb\n")
+    digest = sha256_of_file(tmp_path / "keys.txt")
+    assert list(Keys(tmp_path / "keys.txt", 2, digest)) == ["a", "b"]
+    with pytest.raises(InputError, match=r"keys\.txt"):
+        list(Keys(tmp_path / "keys.txt", 10**13, digest))  # 80 TB of places
