@@ -45,7 +45,7 @@ FOREIGN = {
     "hf": {"--local-dir"},
     "pip": {"--disable-pip-version-check", "--exclude-editable", "--find-links", "--force-reinstall", "--format",
             "--ignore-installed", "--index-url", "--no-build-isolation", "--no-deps", "--no-index"},
-    "pytest": {"--dist", "--durations"},
+    "pytest": {"--dist", "--durations", "--no-loadscope-reorder"},
     "python": {"--clear", "--version"},
     "ruff": {"--check"},
     "sacrebleu": {"--paired-bs"},
