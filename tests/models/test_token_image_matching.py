@@ -143,6 +143,12 @@ def test_words_that_are_learned_are_refused_by_name(config, encoder) -> None:
         build(config)
 
 
+@pytest.mark.parametrize("size", [-1.0, float("nan"), 1e300])
+def test_memory_that_no_machine_has_is_refused(config: ImageTextMatchingConfig, size: float) -> None:
+    with pytest.raises(InputError, match=r"--keep-encoder-states should be 0 to 1000000 gigabytes, but is "):
+        build(config, keep_encoder_states=size)
+
+
 def test_more_layers_than_the_encoder_has_are_refused(config) -> None:
     with pytest.raises(InputError, match=r"matcher layers should be 1 to 3, .* but are 4\."):
         build(config, matcher_layers=4)

@@ -16,6 +16,8 @@ from ..modules.token_image_matcher import TRAINING_CHOICES, TokenImageMatcher, T
 from ..text.tokenizer_bridge import TokenizerBridge
 from .visual_model import StrictLoading, check_dropouts
 
+_MOST_GIGABYTES = 10**6  # no machine has as much memory
+
 
 @dataclass
 class TokenImageMatchingConfig(FairseqDataclass):
@@ -41,9 +43,6 @@ class TokenImageMatchingConfig(FairseqDataclass):
         },
     )
     text_encoder: str = II("task.text_encoder")
-
-
-_MOST_GIGABYTES = 10**6  # no machine has as much memory
 
 
 @register_model("token_image_matching", dataclass=TokenImageMatchingConfig)

@@ -237,6 +237,14 @@ def test_nothing_is_read_from_outside_the_file(tmp_path: Path) -> None:
             import_all(path, tmp_path / "out")
 
 
+def test_what_is_asked_for_may_not_lie_elsewhere(tmp_path: Path) -> None:
+    path, other = write_tables(tmp_path / "a.h5", boxes=None), write_tables(tmp_path / "other.h5")
+    with h5py.File(path, "a") as file:
+        file["boxes"] = h5py.ExternalLink(str(other), "boxes")
+    with pytest.raises(InputError, match="should hold its arrays itself, but boxes is a link to another place"):
+        import_all(path, tmp_path / "out")
+
+
 @pytest.mark.parametrize("name", ["image_id", "features", "pos_boxes"])
 def test_arrays_larger_than_what_is_stored_of_them_are_refused(tmp_path: Path, name: str) -> None:
     write = write_one_behind_the_other if name == "pos_boxes" else write_tables
