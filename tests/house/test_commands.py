@@ -34,6 +34,37 @@ def test_a_served_script_says_and_ends_as_one_that_was_started(script: Path) -> 
     assert (served.returncode, served.stdout, served.stderr) == (3, started.stdout, started.stderr)
 
 
+WAYS_TO_END = """
+import atexit, os, sys, threading, time
+
+def late():
+    time.sleep(0.2)
+    print("a thread that was waited for")
+
+ends = {
+    "falls off": lambda: None,
+    "nothing": lambda: sys.exit(),
+    "number": lambda: sys.exit(300),
+    "message": lambda: sys.exit("a message"),
+    "thread": lambda: threading.Thread(target=late).start(),
+    "error": lambda: 1 / 0,
+}
+atexit.register(print, "at the end")
+print("unflushed", end="")
+ends[sys.argv[1]]()
+"""
+
+
+@pytest.mark.parametrize("way", ["falls off", "nothing", "number", "message", "thread", "error"])
+def test_a_served_script_ends_as_python_does(tmp_path: Path, way: str) -> None:
+    (tmp_path / "ends.py").write_text(WAYS_TO_END)
+    words = [sys.executable, str(tmp_path / "ends.py"), way]
+    started = subprocess.run(words, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    served = commands.run_script(tmp_path / "ends.py", way, cwd=tmp_path)
+    assert (served.returncode, served.stdout) == (started.returncode, started.stdout)
+    assert served.stderr.splitlines()[-1:] == started.stderr.splitlines()[-1:]  # a traceback begins in the server
+
+
 def test_a_server_that_was_killed_is_started_again(script: Path) -> None:
     commands.run_script(script, "0", cwd=script.parent)
     _, process = commands._SERVERS[commands.FAIRSEQ]
