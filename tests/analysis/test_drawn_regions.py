@@ -1,9 +1,13 @@
 """Boxes are drawn where they are, in the colour of their label, the first on top."""
 
+from types import SimpleNamespace
+
 import numpy as np
+import pytest
 from PIL import Image
 
-from visual_grounding.analysis.drawn_regions import Region, colour_of, draw_regions
+from visual_grounding.analysis.drawn_regions import Region, check_drawable, colour_of, draw_regions
+from visual_grounding.errors import InputError
 from visual_grounding.features.framing import Box
 
 
@@ -51,3 +55,14 @@ def test_text_stays_inside_the_picture_and_boxes_without_size_are_drawn() -> Non
 def test_text_says_what_is_known() -> None:
     box = Box(0, 0, 1, 1)
     assert [Region(box).text, Region(box, 1, "dog").text, Region(box, score=1.0).text] == ["", "dog", "1.00"]
+
+
+def test_stores_that_cannot_be_drawn_are_refused() -> None:
+    boxes = SimpleNamespace(folder="store", columns={"boxes": None})
+    check_drawable(boxes, None)
+    scored = SimpleNamespace(folder="store", columns={"boxes": None, "scores": None}, highest_score=lambda: 0.5)
+    check_drawable(scored, 0.3)
+    with pytest.raises(InputError, match="the least score is for a store with scores, but store has boxes"):
+        check_drawable(boxes, 0.3)
+    with pytest.raises(InputError, match="store should have boxes, to be drawn, but has features"):
+        check_drawable(SimpleNamespace(folder="store", columns={}), None)

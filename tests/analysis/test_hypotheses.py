@@ -6,6 +6,7 @@ import pytest
 
 from visual_grounding.analysis.hypotheses import (
     Translations,
+    check_sources,
     check_targets,
     read_hypotheses,
     read_references,
@@ -166,3 +167,10 @@ def test_targets_with_unknown_words_are_not_compared() -> None:
     assert list(check_targets("out", unknown, "ref", TWELVE)) == []
     with pytest.raises(InputError, match="10 of 10 are other sentences, the first is sentence 3"):
         list(check_targets("out", {**unknown, **dict.fromkeys(range(2, 12), "Birnen .")}, "ref", TWELVE))
+
+
+def test_sources_that_a_model_was_not_given_are_told_with_their_number(tmp_path: Path) -> None:
+    path = write(tmp_path / "out", "S-0\tein Hund\nH-0\t-1\ta dog\nS-1\teine Katze\nH-1\t-1\ta cat\n")
+    assert list(check_sources(path, "src", ["Ein Hund", "Eine Katze"])) == []
+    (warning,) = check_sources(path, "src", ["Ein Hund", "Ein Pferd"])
+    assert warning.startswith("1 of 2 sources in") and "the first is sentence 2" in warning

@@ -77,6 +77,7 @@ def test_stripping_keeps_tokens_apart_and_letters_that_are_no_accents() -> None:
 def test_form_is_guessed_from_most_full_stops() -> None:
     assert guess_form(["a .", "b .", "c."]) == "tokenised"
     assert guess_form(["a .", "b.", "c."]) == "raw"
+    assert guess_form(["a .", "b."]) == "tokenised"
     assert guess_form(["", "a"]) is None
 
 

@@ -191,6 +191,7 @@ def test_disk_has_to_hold_the_store_and_the_notes_of_its_shards() -> None:
     shards = list(estimate.shards_of(10, 4))
     assert [tuple(shard) for shard in shards] == [(0, 0, 4), (1, 4, 8), (2, 8, 10)]
     # 10,000 bytes and 3 notes of 4096: 22,288 are needed.
+    assert estimate.Estimate(True, [], 0, 0).lacking(10_000) == 0  # it is there
     assert estimate.Estimate(False, shards, 22_288, 0).lacking(10_000) == 0
     assert estimate.Estimate(False, shards, 22_287, 0).lacking(10_000) == 1
     assert estimate.Estimate(False, shards, 12_288, 10_000).lacking(10_000) == 0  # its place is taken already

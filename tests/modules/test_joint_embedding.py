@@ -93,6 +93,9 @@ def test_joint_embedding_standardises_over_the_images_that_are_there() -> None:
     there = inputs["features"][[0, 2], 0]
     torch.testing.assert_close(model.image.standardise.norm.running_mean, 0.1 * there.mean(dim=0))
     assert images.isfinite().all() and not images[1].any()
+    assert model.text.standardise is not None
+    plain = build("bag", "linear")
+    assert plain.text.standardise is None and plain.image.standardise is None
 
 
 def test_joint_embedding_trains_on_a_batch_of_one_with_batch_norm() -> None:

@@ -117,6 +117,7 @@ def test_a_text_of_empty_lines_has_a_mask(bridge, world):
     (world / "text").write_text("\n\n")
     assert retrieve(world, "ids", "--mask-prob", 0.3, "--mask-tokenizer", bridge.name) == 0
     assert ImageIds(world / "ids").mask.hidden(1).tolist() == []
+    assert mask_queries(bridge, ["", ""], 0.3, 0, max_pieces=64).mask.shape == (2, 1)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import argparse
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from commands import run_command
 from visual_grounding.analysis.hypotheses import read_hypotheses
 from visual_grounding.errors import InputError
 from visual_grounding.storage.checkpoints import (
+    architecture,
     average_checkpoints,
     count_parameters,
     last_epoch_checkpoints,
@@ -292,3 +294,15 @@ def test_average_of_a_real_training_loads_and_translates(tiny_translation: Path,
     assert translated.returncode == 0, translated.stderr
     (tmp_path / "generated").write_text(translated.stdout, encoding="utf-8")
     assert len(read_hypotheses(tmp_path / "generated")) == 12
+
+
+def test_architecture_is_the_first_name_that_a_checkpoint_says() -> None:
+    other = SimpleNamespace(_name=None, arch="vtlm")
+    for model, args, named in (
+        ({"_name": "vtlm"}, None, "vtlm"),
+        ({"_name": ""}, None, None),
+        ({"_name": 3}, None, None),
+        (None, other, "vtlm"),
+        (None, None, None),
+    ):
+        assert architecture({"cfg": {"model": model}, "args": args}) == named

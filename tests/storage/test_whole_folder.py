@@ -101,3 +101,15 @@ def test_next_writer_keeps_its_folder_when_the_one_before_it_ends(
     monkeypatch.setattr(whole_folder, "sync_folder", begin)
     write_folder(out, writing("first"), lambda _: ())
     assert content_of(out) == {"a": "first", "b": "first"} and content_of(beside) == {"of the next": "x"}
+
+
+def test_writer_that_fails_leaves_the_older_folder_and_nothing_beside(tmp_path: Path) -> None:
+    write_folder(tmp_path / "out", writing("older"), lambda _: ())
+
+    def fail(folder: Path) -> None:
+        writing("half")(folder)
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        write_folder(tmp_path / "out", fail, lambda _: ())
+    assert content_of(tmp_path / "out") == {"a": "older", "b": "older"} and os.listdir(tmp_path) == ["out"]

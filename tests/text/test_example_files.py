@@ -112,3 +112,7 @@ def test_digests_tell_examples_apart():
     others = [Example(("a", "c"), ("x",)), Example(("a", "b"), ("y",)), Example(("a b",), ("x",))]
     others.append(Example(("a", "b"), ("x",), ((0, 1),)))
     assert len({digest_of_examples([each]) for each in (one, *others)}) == 5
+
+
+def test_first_piece_of_a_word_that_begins_where_another_ends():
+    assert first_pieces([(0, 1), (1, 3), (3, 4)], [(0, 1), (1, 2), (2, 3), (3, 4)]) == [0, 1, 3]
