@@ -38,4 +38,5 @@ def test_systems_with_other_numbers_of_seeds_are_refused() -> None:
 def test_draws_are_kept_by_system_and_metric() -> None:
     found = arrays_of_draws({"hypothesis": seeds(20.0, 22.0), "twin": seeds(19.0, 19.5)})
     assert {name: array.shape for name, array in found.items()} == {"hypothesis.bleu": (2, 5), "twin.bleu": (2, 5)}
+    assert arrays_of_draws({"hypothesis": seeds(20.0)})["hypothesis.bleu"].shape == (1, 5)
     assert found["twin.bleu"][1].tolist() == seeds(19.0, 19.5)[1]["bleu"].drawn.tolist()

@@ -268,3 +268,22 @@ def test_installed_faiss_names_the_package_and_its_version() -> None:
     import faiss
 
     assert [package.split()[1] for package in faiss_index.installed_faiss()] == [faiss.__version__]
+
+
+@pytest.mark.parametrize("kind", ["ivf", "pq"])
+def test_lists_in_another_file_are_refused_before_faiss_opens_it(retriever, large_store, tmp_path, kind):
+    build_index(retriever, FeatureStore(large_store), tmp_path / "index", kind=kind, lists=6, images_per_file=170)
+    file = tmp_path / "index/index-1.faiss"
+    content = file.read_bytes()
+    assert content.count(b"ilar") == 1  # lists that are in the file itself
+    file.write_bytes(content.replace(b"ilar", b"ilod"))
+    with pytest.raises(InputError, match=r"index-1\.faiss should be .* its lists are on disk, in another file"):
+        retrieve_dense(retriever, Index(tmp_path / "index"), make_sentences(), tmp_path / "ids", 8)
+
+
+@pytest.mark.parametrize("rows", [[0, 50, 50], [50, 0], [-1, 0], [0, 400]])
+def test_absent_rows_that_cannot_be_are_refused(retriever, large_store, tmp_path, rows):
+    build_index(retriever, FeatureStore(large_store), tmp_path / "index", kind="flat")
+    np.save(tmp_path / "index" / faiss_index.ABSENT, np.array(rows, dtype=np.int64))
+    with pytest.raises(InputError, match=r"absent\.npy should have rows of the 400 images, ascending, but hasn't"):
+        retrieve_dense(retriever, Index(tmp_path / "index"), make_sentences(), tmp_path / "ids", 8)

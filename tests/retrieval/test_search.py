@@ -236,3 +236,14 @@ def test_exact_search_agrees_with_its_naive_twin_on_a_gpu(collection) -> None:
     text, embeddings, k, chunk, excluded = collection
     found = exact_search(torch.from_numpy(text), embeddings, k, "cuda", chunk, torch.tensor(excluded))
     assert (found[0].tolist(), found[1].tolist()) == naive_search(text, embeddings, k, excluded)
+
+
+def test_the_error_that_is_reckoned_with_grows_with_the_query() -> None:
+    """Worked by hand: |q| = 1000, the largest |x| = 0.5, 4 numbers: 6 · 2^-24 · 500 = 1.8e-4 more than 499.9999."""
+    embeddings = torch.tensor([[0.5, 0, 0, 0], [0.4, 0, 0, 0], [np.nextafter(np.float32(0.5), 1), 0, 0, 0]])
+    queries = torch.tensor([[1000.0, 0, 0, 0]])
+    found = [
+        search.rerank_exactly(queries, embeddings, torch.tensor([[500.0, last]]), torch.tensor([[0, 1]]), 1)[1].item()
+        for last in (499.9999, 499.9)
+    ]
+    assert found == [2, 0]  # only the first leaves it open whether another is as near
