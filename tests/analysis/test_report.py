@@ -268,3 +268,18 @@ def test_a_line_of_a_megabyte_is_shown_by_its_beginning(tmp_path):
     assert rows[0].source == "ab " * 400_000
     with Image.open(tmp_path / "out/report.png") as picture:
         assert picture.height < 5000
+
+
+def test_picture_has_its_title_above_and_the_images_of_a_sentence_beside_each_other(tmp_path):
+    images = [ReportImage(Image.new("RGB", (112, 112), colour), "1.jpg") for colour in ("red", "blue", "lime")]
+    write_report(tmp_path / "out", "A title", [ReportSection("rows", [ReportRow("a dog", images)])])
+    with Image.open(tmp_path / "out/report.png") as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    places = []
+    for colour in ((255, 0, 0), (0, 0, 255), (0, 255, 0)):
+        ys, xs = np.nonzero((pixels == colour).all(axis=2))
+        assert len(xs) > 0.99 * 112 * 112  # nothing lies on it
+        places.append((xs.min(), xs.max(), ys.min()))
+    (_, first_end, top), (second, second_end, second_top), (third, _, third_top) = places
+    assert first_end < second and second_end < third and top == second_top == third_top
+    assert (pixels[: top // 2, : pixels.shape[1] // 3] < 100).all(axis=2).any()  # the title's letters

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import write_image_ids, write_store
 from faults.steps import killed_at_each_step
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from visual_grounding.cli.main import main
 from visual_grounding.features.backbones import Preprocessing
@@ -230,3 +230,16 @@ def test_pictures_that_are_missing_are_counted_and_no_page_is_made_of_missing_on
     (world / "b.png").rename(world / "more/b.png")
     assert run(world, "--images", world / "more", "--pair", "b.png", "dog") == 0
     assert "can't be shown" not in capsys.readouterr().err
+
+
+def test_box_is_outlined_in_white_with_black_inside():
+    from visual_grounding.analysis.overlay import outline
+    from visual_grounding.features.framing import Box
+
+    picture = Image.new("L", (100, 50), 128)
+    outline(ImageDraw.Draw(picture), Box(0.2, 0.2, 0.8, 0.8), 100, 50)  # 20..80 x 10..40
+    pixels = np.asarray(picture)
+    assert pixels[25, 19:25].tolist() == [128, 255, 0, 0, 128, 128]
+    assert pixels[25, 76:82].tolist() == [128, 128, 0, 0, 255, 128]
+    assert pixels[9:15, 50].tolist() == [128, 255, 0, 0, 128, 128]
+    assert pixels[36:42, 50].tolist() == [128, 128, 0, 0, 255, 128]

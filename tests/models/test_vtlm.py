@@ -8,6 +8,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from small_streams import LABELS, SIZE, StreamTask, build_vtlm, region_inputs, stream_inputs
 
 from visual_grounding import InputError
+from visual_grounding.models.vtlm import VTLMConfig
 
 WORDS = 13  # 4 special symbols, 8 words and the mask
 
@@ -90,6 +91,7 @@ def test_sizes_of_the_store_are_remembered():
     ARCH_CONFIG_REGISTRY["vtlm_tiny"](args)
     type(build_vtlm()).build_model(args, StreamTask())
     assert (args.visual_feature_size, args.visual_labels) == (SIZE, LABELS)
+    assert VTLMConfig().visual_labels == 0  # as many as the store names
     again = type(build_vtlm()).build_model(args, StreamTask(0, 0))  # from a checkpoint, without the store
     assert again.image_label_head.out_features == LABELS
 

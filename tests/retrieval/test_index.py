@@ -226,3 +226,10 @@ def test_index_refuses_settings_of_faiss_that_cannot_be(retriever, store, tmp_pa
         InputError, match=r"should say in its meta.json how faiss's files were built, but that can't be"
     ):
         Index(tmp_path / "index")
+
+
+def test_signature_names_what_an_index_was_made_of_in_eight_letters_each(retriever, store, tmp_path):
+    build_index(retriever, store, tmp_path / "index")
+    parts = dict(part.split(":", 1) for part in Index(tmp_path / "index").signature.split("|")[1:])
+    made_of = {"retriever": retriever.sha256, "keys": store.keys_sha256, "features": store.digest}
+    assert {name: parts[name] for name in made_of} == {name: digest[:8] for name, digest in made_of.items()}

@@ -154,3 +154,11 @@ def test_keyword_retrieval_of_nothing_but_stop_words_finds_nothing(tmp_path):
     (tmp_path / "c.tsv").write_text("image0.jpg\tit is the one\n")
     counts = retrieve_keyword(tmp_path / "c.tsv", make_store(tmp_path / "store", 1), ["dog"], tmp_path / "ids", 1)
     assert ImageIds(tmp_path / "ids").ids.tolist() == [[-1]] and counts["no_topic"] == 1
+
+
+def test_what_a_finder_looks_up_in_is_gone_behind_it(tmp_path):
+    (tmp_path / "c.tsv").write_text("image0.jpg\tA dog runs.\nimage1.jpg\tA cat.\n")
+    finder = KeywordFinder(tmp_path / "c.tsv", make_store(tmp_path / "store", 2), 2, ENGLISH)
+    with finder.working_in(tmp_path / "scratch"):
+        assert any((tmp_path / "scratch").iterdir())
+    assert not (tmp_path / "scratch").exists()
