@@ -61,6 +61,8 @@ def test_comet_gets_source_translation_and_reference_and_gives_a_score_each(
     (call,) = module.calls
     assert call["samples"] == [{"src": "a", "mt": "x y", "ref": "x"}, {"src": "b", "mt": "z", "ref": "z z"}]
     assert call["gpus"] in (0, 1) and call["batch_size"] == 8
+    with pytest.raises(ValueError, match="argument 3 is shorter"):
+        model.score(["a", "b"], ["x y", "z"], ["x"])
     Comet(folder / "checkpoints/model.ckpt")
     assert module.loaded[1] == module.loaded[0]
 
