@@ -4,11 +4,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from conftest import write_store
 from PIL import Image
 
-from visual_grounding.analysis.drawn_regions import Region, check_drawable, colour_of, draw_regions
+from visual_grounding.analysis.drawn_regions import Region, check_drawable, colour_of, draw_regions, regions_of_images
 from visual_grounding.errors import InputError
 from visual_grounding.features.framing import Box
+from visual_grounding.features.store import FeatureStore
 
 
 def pixels(regions: list[Region], size: tuple[int, int] = (100, 50)) -> np.ndarray:
@@ -66,3 +68,19 @@ def test_stores_that_cannot_be_drawn_are_refused() -> None:
         check_drawable(boxes, 0.3)
     with pytest.raises(InputError, match="store should have boxes, to be drawn, but has features"):
         check_drawable(SimpleNamespace(folder="store", columns={}), None)
+
+
+def test_regions_of_a_store_are_those_that_are_there_in_its_order(tmp_path) -> None:
+    """Two images of three regions: one is absent, one has no label, one a score that is too low."""
+    features = np.ones((2, 3, 4), np.float16)
+    features[0, 1] = 0
+    boxes = np.tile(np.array([0, 0.25, 0.5, 1], np.float32), (2, 3, 1))
+    scores = np.array([[0.75, 0, 0.5], [0.25, 0.5, 1]], np.float16)
+    labels = np.array([[1, 0, -1], [0, 1, 0]], np.int32)
+    columns = {"boxes": boxes, "scores": scores, "labels": labels}
+    store = FeatureStore(write_store(tmp_path / "store", features, columns=columns, label_names=["dog", "ball"]))
+    box = Box(0, 0.25, 0.5, 1)
+    first = [Region(box, 1, "ball", 0.75), Region(box, -1, "", 0.5)]
+    second = [Region(box, 0, "dog", 0.25), Region(box, 1, "ball", 0.5), Region(box, 0, "dog", 1.0)]
+    assert regions_of_images(store, [1, 0]) == [second, first]
+    assert regions_of_images(store, [0, 1], min_score=0.5) == [first, second[1:]]  # one of just this score stays

@@ -58,6 +58,8 @@ def test_dropout_is_the_flags_and_in_training_alone(world, arch):
         assert torch.equal(*(model.states(**batch["net_input"]) for _ in range(2)))
         model.train()
         assert not torch.allclose(*(model.states(**batch["net_input"]) for _ in range(2)))
+    by_default = {each.p for each in build(world, arch).modules() if isinstance(each, torch.nn.Dropout)}
+    assert by_default - {0.0} == {0.1}  # of states and of attention
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
