@@ -1,5 +1,7 @@
 """The criterion: sums and counts, absent images, and nothing but numbers that can be summed in training."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -43,6 +45,20 @@ def test_criterion_sums_the_loss_of_pairs_whose_image_is_there(direction):
     loss.backward()
     assert model.text.grad[2].abs().sum() == 0  # not even a negative
     assert all(isinstance(value, int | float) for value in logged.values())
+
+
+def test_in_evaluation_the_task_is_handed_every_pair_with_its_number_and_in_training_none():
+    handed = []
+    task = SimpleNamespace(collect=lambda name, **values: handed.append((name, values)))
+    criterion, model = HardestNegativeTripletCriterion(task, 0.2, "both"), FixedModel(2)
+    batch = {**sample([7, 4], [False, True]), "id": torch.tensor([1, 0])}
+    criterion(model, batch)
+    assert not handed
+    criterion.eval()(model, batch)
+    ((name, values),) = handed
+    assert name == "embeddings" and values.keys() == {"id", "image", "text", "images"}
+    assert values["id"].tolist() == [1, 0] and values["image"].tolist() == [7, 4]
+    assert torch.equal(values["text"], model.text) and torch.equal(values["images"], model.images)
 
 
 def test_criterion_of_a_batch_without_any_image_is_zero_and_can_be_differentiated():

@@ -125,6 +125,7 @@ def test_every_step_is_a_command(model: Path, tmp_path: Path, capsys: pytest.Cap
         status = main([str(argument) for argument in arguments])
         printed = capsys.readouterr()
         assert status == 0, printed.err
+        assert "doesn't say how the features" not in printed.err  # export remembers the images' network
         return printed.out
 
     (tmp_path / "photos").mkdir()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from visual_grounding.errors import InputError
-from visual_grounding.storage.artefact import Keys, claim_disk, open_array, read_meta, sha256_of_file, write_json
+from visual_grounding.storage.artefact import META, Keys, claim_disk, open_array, read_meta, sha256_of_file, write_json
 
 
 def test_sha256_of_file_matches_the_digest_of_its_bytes(tmp_path: Path) -> None:
@@ -144,3 +144,16 @@ def test_keys_that_are_fewer_than_said_are_refused_before_room_for_all_is_claime
     assert list(Keys(tmp_path / "keys.txt", 2, digest)) == ["a", "b"]
     with pytest.raises(InputError, match=r"keys\.txt"):
         list(Keys(tmp_path / "keys.txt", 10**13, digest))  # 80 TB of places
+
+
+def test_a_folder_without_the_artefact_is_told_what_lies_in_it_six_names_of_a_kind_at_most(tmp_path: Path) -> None:
+    for name in "abcdefg":
+        (tmp_path / name).mkdir()
+        write_json(tmp_path / name / META, {"format": "image-ids", "version": 1})
+    with pytest.raises(InputError) as refused:
+        read_meta(tmp_path, "feature-store")
+    assert "there lie image ids (a, b, c, d, e, f, …) in it" in str(refused.value)
+    shutil.rmtree(tmp_path / "g")
+    with pytest.raises(InputError) as refused:
+        read_meta(tmp_path, "feature-store")
+    assert "there lie image ids (a, b, c, d, e, f) in it" in str(refused.value)
