@@ -1,11 +1,16 @@
 """The retriever as a fairseq model: what it says of checkpoints that don't fit, and what it makes of old ones."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
 from visual_grounding import InputError
-from visual_grounding.models.visual_semantic_embedding import VisualSemanticEmbeddingModel
+from visual_grounding.models.visual_semantic_embedding import (
+    VisualSemanticEmbeddingConfig,
+    VisualSemanticEmbeddingModel,
+)
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
 
 
@@ -35,3 +40,16 @@ def test_image_network_comes_last_among_the_weights() -> None:
     model = VisualSemanticEmbeddingModel(build().embedding, nn.Linear(2, 2))
     names = [name for name, _ in model.named_parameters()]
     assert names[-2:] == ["image_network.weight", "image_network.bias"] and len(names) > 4
+
+
+@pytest.mark.parametrize(
+    ("pretrained", "given", "epochs"), [(True, None, 8), (False, None, 0), (True, 2, 2), (False, 3, 3)]
+)
+def test_image_network_is_kept_for_the_papers_epochs_where_it_was_trained_and_nothing_else_is_said(
+    pretrained: bool, given: int | None, epochs: int
+) -> None:
+    network = nn.Linear(2, 2)
+    network.map_shape, network.pretrained = lambda: (1, 5), pretrained
+    config = VisualSemanticEmbeddingConfig(joint_size=4, text_encoder="bag", image_backbone_freeze_epochs=given)
+    task = SimpleNamespace(take_image_network=lambda: network, vocabulary=range(9))
+    assert VisualSemanticEmbeddingModel.build_model(config, task).freeze_epochs == epochs
