@@ -91,6 +91,9 @@ def test_overlay_is_warm_at_the_peak_and_dark_where_nothing_was_seen():
     assert hot[0] > hot[2] + 50 and cold[2] > cold[0] and unseen.max() < 60
     marked = np.asarray(draw_overlay(picture, grid, Framing(64, 48).window(128, 64), [], (0.5, 0.5)))
     assert (marked != pixels).any()
+    grey = Image.new("RGB", (128, 64), (213, 213, 213))
+    unseen = np.asarray(draw_overlay(grey, grid, Framing(64, 48).window(128, 64)))[32, 10]
+    assert unseen.tolist() == [75, 75, 75]  # 0.35 × 213 = 74.55
 
 
 def test_best_image_of_each_line(world, capsys):

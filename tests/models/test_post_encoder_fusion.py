@@ -35,6 +35,13 @@ def test_every_architecture_uses_its_images_in_any_number(arch, images, regions)
     assert not torch.allclose(seeing, model(**inputs)[0])
 
 
+def test_encoder_keeps_the_states_of_its_layers_for_who_asks():
+    encoder, inputs = build("visual_aware_transformer").encoder.eval(), batch()
+    given = {name: inputs[name] for name in ("src_tokens", "src_lengths", "visual")}
+    assert encoder(**given)["encoder_states"] == []
+    assert len(encoder(**given, return_all_hiddens=True)["encoder_states"]) == 2  # words, and a layer
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_architecture_without_images_ignores_the_store(arch):
     model = build(arch).eval()

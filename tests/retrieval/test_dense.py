@@ -1,6 +1,8 @@
 """Dense retrieval: a naive twin, absence, exclusion, resuming, and what is refused."""
 
 import filecmp
+from argparse import ArgumentParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,13 @@ from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.dense import DenseFinder
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.index import Index, build_index
+
+
+def test_flags_name_folders():
+    parser = ArgumentParser()
+    DenseFinder.add_arguments(parser)
+    given = parser.parse_args(["--retriever", "vse", "--index", "index"])
+    assert (given.retriever, given.index) == (Path("vse"), Path("index"))
 
 
 @pytest.fixture

@@ -202,6 +202,8 @@ def test_store_of_the_same_tower_is_taken_whatever_its_precision_and_another_one
     retriever.check_store(imported, features_unchecked=True)
     with pytest.raises(InputError, match="should project each region of an image, but takes images as a whole"):
         retriever.check_cells(imported)
+    with pytest.raises(InputError, match="should project each region of an image, but takes images as a whole"):
+        retriever.encode_cells(torch.ones(1, 2, 3))
 
 
 def test_folder_of_before_it_said_its_kind_is_the_retriever_that_it_was(clip_retriever: Path, tmp_path: Path) -> None:
