@@ -461,7 +461,7 @@ def test_shards_that_an_earlier_version_wrote_are_continued(retriever, store, tm
     note: Path = tmp_path / "ids.partial/progress/000000.json"
     said = json.loads(note.read_text())
     note.write_text(json.dumps({**said, "empty": "one"}))
-    with pytest.raises(InputError, match="000000.json should have a count as 'empty', but has 'one'"):
+    with pytest.raises(InputError, match=r"000000\.json should have a count as 'empty', but has 'one'"):
         write_image_ids(finder, lines, tmp_path / "ids", shard_size=2)
     note.write_text(json.dumps({name: said[name] for name in ("empty", "truncated", "short")}))
     counts = write_image_ids(finder, lines, tmp_path / "ids", shard_size=2)
