@@ -8,8 +8,8 @@
 A mutant is a sign, a comparison, a number, a flag, a condition, a statement or a keyword argument: changed or gone. The
 sample is drawn from all places of the rooms at equal chance; text, messages, logging and annotations aren't places. A
 mutant is run in a copy of the repository, in a process forked from one that has imported torch and fairseq: first the
-test that mirrors the file, then the others of the room, then what the room is run by. It is killed by a test that fails
-or that takes five minutes.
+file's doctests and the test that mirrors it, then the others of the room, then what the room is run by. It is killed by
+a test that fails or that takes five minutes.
 """
 
 import argparse
@@ -36,12 +36,12 @@ from tempfile import TemporaryDirectory
 REPOSITORY = Path(__file__).resolve().parents[1]
 # The rooms, and the tests beside their own that run them.
 ROOMS = {
-    "modules": ("models", "criterions"),
+    "modules": ("devices", "models", "criterions"),
     "criterions": ("tasks", "end_to_end"),
     "data": ("tasks", "end_to_end"),
     "tasks": ("end_to_end",),
-    "models": ("end_to_end",),
-    "retrieval": ("cli", "end_to_end"),
+    "models": ("devices", "end_to_end"),
+    "retrieval": ("devices", "cli", "end_to_end"),
     "storage": ("features", "retrieval", "cli"),
     "analysis": ("cli",),
     "probes": ("cli", "end_to_end"),
@@ -187,7 +187,7 @@ def sample(count: int, seed: int, rooms: list[str]) -> list[Mutant]:
 
 
 def tests_of(mutant: Mutant, own_alone: bool) -> list[str]:
-    """Files of tests, the likeliest first: the room's, and unless these alone are asked for, what runs the room."""
+    """Files of tests, the likeliest first: its doctests, the room's, and unless these suffice, what runs the room."""
     tests = REPOSITORY / "tests"
     name = Path(mutant.path).relative_to("visual_grounding")
     mirror = tests / _elsewhere().get(str(name), name.with_name(f"test_{name.stem}.py"))
@@ -196,7 +196,7 @@ def tests_of(mutant: Mutant, own_alone: bool) -> list[str]:
     rooms = () if own_alone else ROOMS[mutant.room]
     others = [path for room in rooms for path in sorted((tests / room).glob("test_*.py"))]
     others = sorted((path for path in others if path not in first), key=lambda path: _distance(path, name.stem))
-    return [str(path.relative_to(REPOSITORY)) for path in (*first, *own, *others)]
+    return [mutant.path, *(str(path.relative_to(REPOSITORY)) for path in (*first, *own, *others))]
 
 
 @cache
@@ -274,7 +274,7 @@ def _test(copy: Path, tests: list[str], log: Path) -> None:
     limits = ("-o", f"faulthandler_timeout={TEST_LIMIT}", "-o", "faulthandler_exit_on_timeout=true")
     code = 3
     try:
-        code = int(pytest.main(["-x", "-m", "not slow", *quiet, *limits, *tests]))
+        code = int(pytest.main(["-x", "-m", "not slow", "--doctest-modules", *quiet, *limits, *tests]))
     except BaseException:
         traceback.print_exc()
     sys.stdout.flush()

@@ -81,3 +81,9 @@ def test_draws_of_other_seeds_are_refused(tmp_path: Path) -> None:
     write_score_files(tmp_path, scores(), draws(seeds=3))
     with pytest.raises(InputError, match=r"each of the 2 files of hypothesis, but has 2 values and draws \(3, 4\)"):
         read_score_files(tmp_path)
+
+
+def test_draws_are_numbers_and_never_pickled(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        write_score_files(tmp_path / "out", scores(), {"hypothesis.f1": np.array([None])})
+    assert not (tmp_path / "out" / "scores.json").exists()

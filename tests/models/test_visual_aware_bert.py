@@ -188,6 +188,8 @@ def test_flags_that_make_no_sense_are_refused(world):
         InputError, match="tells classes, numbers or tags of text: train it with --task grounded_sentence"
     ):
         aware(world, Namespace(source_dictionary=task.source_dictionary))
+    with pytest.raises(InputError, match="--visual-feature-size is for a model with images: give --image-features"):
+        aware(world, make_task(world, images=False), visual_feature_size=6)
     for build in BUILDERS.values():
         model, _ = build(world, make_task(world, images=False))
         with pytest.raises(InputError, match="the model was trained on text alone, but it is given images"):

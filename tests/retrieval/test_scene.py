@@ -54,6 +54,10 @@ def test_scenes_agree_with_an_example_worked_by_hand(tmp_path):
     assert "scene" in table.signature and "stop_words" in table.signature
 
 
+def test_vectors_that_workers_share_cannot_be_written(tmp_path):
+    assert not make_finder(tmp_path).table._vectors.flags.writeable
+
+
 def test_stop_words_count_neither_in_a_text_nor_in_captions(tmp_path):
     """Though they have vectors."""
     vectors = {**VECTORS, "the": [0.0, 50.0], "of": [0.0, 50.0]}

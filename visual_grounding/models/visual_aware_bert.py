@@ -142,7 +142,7 @@ def _check_flags(args: Namespace, task: Any) -> None:
     """
     if getattr(args, "bert_config", None):
         return
-    if getattr(args, "visual_feature_size", None) and not getattr(task, "image_feature_size", 0):
+    if getattr(args, "visual_feature_size", None) and not task.image_feature_size:
         raise InputError(
             "--visual-feature-size is for a model with images: give --image-features and --image-ids, or leave it out."
         )
