@@ -283,3 +283,18 @@ def test_picture_has_its_title_above_and_the_images_of_a_sentence_beside_each_ot
     (_, first_end, top), (second, second_end, second_top), (third, _, third_top) = places
     assert first_end < second and second_end < third and top == second_top == third_top
     assert (pixels[: top // 2, : pixels.shape[1] // 3] < 100).all(axis=2).any()  # the title's letters
+
+
+def test_title_section_and_sentence_stand_out_and_notes_do_not(tmp_path, monkeypatch):
+    drawn = {}
+    save = Figure.savefig
+
+    def look(figure, *given, **named):
+        drawn.update({text.get_text(): text.get_fontweight() for text in figure.texts})
+        return save(figure, *given, **named)
+
+    monkeypatch.setattr(Figure, "savefig", look)
+    rows = [ReportRow("a sentence", [], [("model", "ein Satz", None)])]
+    write_report(tmp_path / "out", "A title", [ReportSection("A part", rows)])
+    assert {"A title", "A part", "a sentence", "model", "ein Satz"} <= drawn.keys()
+    assert {text for text, weight in drawn.items() if weight == "bold"} == {"A title", "A part", "a sentence"}
