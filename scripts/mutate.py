@@ -48,6 +48,7 @@ ROOMS = {
     "text": ("cli", "data", "tasks"),
     "vokenization": ("cli", "end_to_end"),
 }
+EXAMPLES = "tests/house/test_doctests.py::test_all_examples_of_a_file_are_run_and_true"
 TEST_LIMIT = 300  # seconds for one test: a loop without end
 LIMIT = 7200  # seconds for all tests of one mutant: what doesn't even begin to test; no processor is that slow
 SWAPS: dict[type, type] = {
@@ -196,7 +197,10 @@ def tests_of(mutant: Mutant, own_alone: bool) -> list[str]:
     rooms = () if own_alone else ROOMS[mutant.room]
     others = [path for room in rooms for path in sorted((tests / room).glob("test_*.py"))]
     others = sorted((path for path in others if path not in first), key=lambda path: _distance(path, name.stem))
-    return [mutant.path, *(str(path.relative_to(REPOSITORY)) for path in (*first, *own, *others))]
+    examples = [f"{EXAMPLES}[{mutant.path.removesuffix('.py').replace('/', '.')}]"]
+    if ">>> " not in (REPOSITORY / mutant.path).read_text(encoding="utf-8"):
+        examples = []
+    return examples + [str(path.relative_to(REPOSITORY)) for path in (*first, *own, *others)]
 
 
 @cache
@@ -274,7 +278,7 @@ def _test(copy: Path, tests: list[str], log: Path) -> None:
     limits = ("-o", f"faulthandler_timeout={TEST_LIMIT}", "-o", "faulthandler_exit_on_timeout=true")
     code = 3
     try:
-        code = int(pytest.main(["-x", "-m", "not slow", "--doctest-modules", *quiet, *limits, *tests]))
+        code = int(pytest.main(["-x", "-m", "not slow", *quiet, *limits, *tests]))
     except BaseException:
         traceback.print_exc()
     sys.stdout.flush()

@@ -39,6 +39,7 @@ KINDS = {"codah": CHOICES, "xquad": QUESTIONS}  # all others are of sentences
 SETTINGS = {SENTENCES: (1e-4, 32, 0.1), CHOICES: (2e-5, 16, 0.1), QUESTIONS: (5e-5, 32, 0.1)}
 LENGTH = 128  # pieces, as in pre-training
 STRIDE = 48  # pieces that two parts of a context share
+DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}  # whatever pre-training had
 
 
 def main() -> int:
@@ -84,6 +85,7 @@ def begin(args: argparse.Namespace, auto_class: Any, **options: Any) -> tuple[An
     The layer that reads [CLS] for a label, the pooler, is new in every row: language models of `export` have none, and
     Table 3 would otherwise compare one that was trained with one that wasn't.
     """
+    options |= DROPOUT
     fresh = auto_class.from_config(AutoConfig.from_pretrained(args.model, **options))
     if args.random:
         return fresh, {}

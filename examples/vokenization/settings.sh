@@ -30,10 +30,11 @@ if asked none && ! asked mlm-more; then ROWS="mlm-more $ROWS"; fi
 TASK_EPOCHS=${TASK_EPOCHS:-3}
 case $SIZE in
 small)
-    MATCH_EPOCHS=${MATCH_EPOCHS:-5} UPDATES=${UPDATES:-1600} VISION_EPOCHS=${VISION_EPOCHS:-2}
-    sizes=(--bert-layers 3 --bert-size 192 --bert-heads 4 --bert-ffn-size 768)
+    MATCH_EPOCHS=${MATCH_EPOCHS:-3} UPDATES=${UPDATES:-3000} VISION_EPOCHS=${VISION_EPOCHS:-2}
+    # Small, as many updates are worth more than width here; without dropout, as the text is read about once.
+    sizes=(--bert-layers 2 --bert-size 128 --bert-heads 2 --bert-ffn-size 512)
     WARMUP=$((UPDATES / 10))
-    rates=(--lr 0.001 --batch-size 32 --bert-dropout 0.1)
+    rates=(--lr 0.001 --batch-size 8 --bert-dropout 0)
     vision_sizes=(--bert "$BERT")
     ;;
 paper)

@@ -81,7 +81,7 @@ def test_settings_are_the_papers():
 # Fine-tuning
 
 ROWS = {
-    "sst2": [{"text": f"{letter} x", "label": str(int(letter in "ab"))} for letter in "abcd"],
+    "sst2": [{"text": letter + n * " x", "label": str(int(letter in "ab"))} for n, letter in enumerate("abcd")],
     "stsb": [{"text": letter, "pair": "x", "label": str(place)} for place, letter in enumerate("abcd")],
     "codah": [{"text": "x", "endings": ["b", "c", "d", "a"][-n:] + ["b", "c", "d", "a"][:-n], "label": (n + 3) % 4}
               for n in range(4)],
@@ -164,6 +164,16 @@ def test_every_row_begins_with_a_new_pooler(tmp_path, bert) -> None:
         name = "embeddings.word_embeddings.weight"
         assert torch.equal(model.base_model.get_parameter(name), known.get_parameter(name))
     assert torch.equal(*poolers) and poolers[0].abs().mean() < 0.1
+
+
+def test_every_model_is_fine_tuned_with_dropout_whatever_it_was_trained_with(tmp_path) -> None:
+    folder = make_bert(tmp_path / "bert", positions=24)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **dict.fromkeys(finetune.DROPOUT, 0.0)}))
+    for random in (False, True):
+        args = type("Arguments", (), {"model": str(folder), "random": random, "noise_like": None, "seed": 1})
+        model, _ = finetune.begin(args, finetune.AutoModelForSequenceClassification, num_labels=2)
+        assert {each.p for each in model.modules() if isinstance(each, torch.nn.Dropout)} == {0.1}
 
 
 def test_random_weights_are_not_those_of_the_folder(bert) -> None:
@@ -314,6 +324,21 @@ def test_real_text_has_no_sentence_that_is_measured_on(slice_of_texts) -> None:
     assert len(found) > 1000
     unseen = (slice_of_texts / "captions/valid.tsv").read_text().splitlines()
     assert unseen and not {texts.letters(line.split("\t")[1]) for line in unseen} & learned
+
+
+@pytest.mark.data
+def test_text_kept_out_is_runs_of_lines_and_leaves_the_small_tasks_to_be_learned_alone(slice_of_texts) -> None:
+    valid = (slice_of_texts / "text/valid.txt").read_text().splitlines()
+    captions = dict(
+        reversed(line.split("\t")) for line in (slice_of_texts / "captions/train.tsv").read_text().splitlines()
+    )
+    told = [captions[line] for line in valid if line in captions]  # the photo of each caption
+    assert len(told) >= 15 and len(set(told)) <= len(told) / 4 + 2  # five to a photo
+    lines = {*valid, *(slice_of_texts / "text/train.txt").read_text().splitlines()}
+    for task, learned in (("rte", False), ("mrpc", False), ("stsb", False), ("qqp", True)):
+        sentences = (slice_of_texts / f"tasks/{task}/sentences.txt").read_text().splitlines()
+        share = sum(sentence in lines for sentence in sentences) / len(sentences)
+        assert share > 0.9 if learned else share < 0.1, (task, share)
 
 
 @pytest.mark.data
