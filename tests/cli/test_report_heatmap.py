@@ -94,6 +94,12 @@ def test_overlay_is_warm_at_the_peak_and_dark_where_nothing_was_seen():
     grey = Image.new("RGB", (128, 64), (213, 213, 213))
     unseen = np.asarray(draw_overlay(grey, grid, Framing(64, 48).window(128, 64)))[32, 10]
     assert unseen.tolist() == [75, 75, 75]  # 0.35 × 213 = 74.55
+    # Where the map is lowest, 0.45 × 213 and 0.55 of turbo's first colour, (0.190, 0.072, 0.232) × 255.
+    lowest = np.asarray(draw_overlay(grey, grid, Framing(64, 48).window(128, 64)))[54, 42]
+    assert lowest.tolist() == [122, 106, 128]
+    # A picture that stands is that which lies, turned.
+    standing = draw_overlay(picture.transpose(Image.Transpose.TRANSPOSE), grid.T, Framing(64, 48).window(64, 128))
+    assert np.array_equal(np.asarray(standing).transpose(1, 0, 2), pixels)
 
 
 def test_best_image_of_each_line(world, capsys):

@@ -98,6 +98,7 @@ def test_the_description_comes_back(tmp_path):
         read_asked(tmp_path)
     for changes, said in (
         ({"sentences": 0}, "should have 1 or 2 as 'sentences', but has 0"),
+        ({"separators": "1"}, "should have a count as 'separators', but has '1'"),
         ({"answers": "words"}, "should have classes or values or tags as 'answers', but has 'words'"),
         ({"splits": {"test": 3}}, "should have a table as split 'test', but has 3"),
         ({"splits": {"test": {"examples": 3}}}, "should have text as 'sha256', but has nothing"),
