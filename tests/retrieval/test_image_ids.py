@@ -34,11 +34,11 @@ def test_table_says_what_was_counted_and_nothing_of_the_rest(store, tmp_path):
 
 
 def test_table_is_refused_for_another_collection_and_for_rows_that_are_not_there(store, tmp_path):
-    other = FeatureStore(write_store(tmp_path / "other", np.ones((3, 1, 2))))
+    other = FeatureStore(write_store(tmp_path / "other", np.ones((4, 1, 2))))
     write_image_ids(tmp_path / "ids", np.array([[0, 4]], np.int32), store.keys_sha256)
     table = ImageIds(tmp_path / "ids")
     message = (
-        f"refer to row 4, but feature store {other.folder} has 3 images (rows 0..2). They were made from different"
+        f"refer to row 4, but feature store {other.folder} has 4 images (rows 0..3). They were made from different"
     )
     with pytest.raises(InputError, match=re.escape(message)):
         table.check_against(other)
