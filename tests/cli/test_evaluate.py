@@ -404,4 +404,4 @@ def test_evaluate_is_refused_when_a_checkpoint_or_jar_is_wrong(
 def test_evaluate_is_refused_when_out_is_a_file(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     Path(files["out"]).touch()
     assert evaluate(files) == 2
-    assert "out can't be written: File exists" in capsys.readouterr().err
+    assert "out can't be written: Not a directory" in capsys.readouterr().err

@@ -214,17 +214,16 @@ def test_nothing_is_added_where_a_run_was_interrupted(tmp_path, capsys, tokenize
 
 def test_a_making_that_came_meanwhile_is_noticed(tmp_path, capsys, tokenizer, earlier, monkeypatch):
     """Another process writes the folder after this one has looked at it, and before this one locks it."""
-    from visual_grounding.text import piece_files
+    from visual_grounding.storage import whole_folder
 
     (tmp_path / "out").rename(tmp_path / "aside")
-    cut_lines = piece_files.PieceFile.cut_lines
+    lock = whole_folder._lock
 
-    def late(self, *arguments):
-        for path in (tmp_path / "aside").iterdir():
-            path.rename(tmp_path / "out" / path.name)
-        return (yield from cut_lines(self, *arguments))
+    def late(beside):
+        (tmp_path / "aside").rename(tmp_path / "out")
+        return lock(beside)
 
-    monkeypatch.setattr(piece_files.PieceFile, "cut_lines", late)
+    monkeypatch.setattr(whole_folder, "_lock", late)
     before = contents(tmp_path / "aside")
     status, _, error = run(capsys, *earlier, "--tokenizer", make_tokenizer(tmp_path / "other", "bytes"))
     assert status == 2 and "has train.en of an earlier run" in error and contents(tmp_path / "out") == before
@@ -296,7 +295,7 @@ def test_killed_between_lines_it_leaves_no_dictionary_and_a_rerun_completes_it(t
     flags = ["prepare", "pieces", "--tokenizer", tokenizer, "--text", tmp_path / "t", "--out"]
     killed = subprocess.run([sys.executable, "-c", KILLED, *map(str, flags), tmp_path / "out"], capture_output=True)
     assert killed.returncode == -9, killed.stderr
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["t.tmp"]
+    assert not (tmp_path / "out").exists() and os.listdir(tmp_path / "out.partial") == ["t"]
     assert run(capsys, *flags, tmp_path / "out")[0] == run(capsys, *flags, tmp_path / "whole")[0] == 0
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 

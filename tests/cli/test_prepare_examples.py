@@ -11,6 +11,7 @@ from small_tokenizers import make_tokenizer, minilm
 
 from visual_grounding.cli import prepare_examples
 from visual_grounding.cli.main import main
+from visual_grounding.storage import text_files
 from visual_grounding.storage.lines import read_lines
 
 SICK = "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\n"
@@ -266,24 +267,27 @@ def test_answers_of_all_files_are_of_a_kind(files, capsys):
 
 
 @pytest.mark.parametrize("name", ["meta.json", "train.first", "train.words"])
-def test_a_folder_that_is_half_written_is_never_whole(name, tmp_path, capsys, monkeypatch):
-    """Whatever is renamed last, `dict.txt` is there with all the others alone."""
+def test_a_run_that_is_stopped_leaves_the_older_files(name, tmp_path, capsys, monkeypatch):
     (tmp_path / "c.txt").write_text("EU B-ORG\nit O\n")
     words = ["conll", "--train", tmp_path / "c.txt", "--tokenizer", minilm(), "--out", tmp_path / "out"]
     assert run(capsys, *words)[0] == 0
-    original = Path.replace
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    (tmp_path / "c.txt").write_text("EU B-PER\nwas O\n")
+    original = text_files.write_lines
 
-    def stopping(self, target):
-        if Path(target).name == name:
+    def stopping(path, lines):
+        if path.name == name:
             raise KeyboardInterrupt
-        return original(self, target)
+        original(path, lines)
 
-    monkeypatch.setattr(Path, "replace", stopping)
+    monkeypatch.setattr(text_files, "write_lines", stopping)
     assert main(["prepare", *map(str, words)]) == 130
-    assert not (tmp_path / "out/dict.txt").exists()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+    assert sorted(os.listdir(tmp_path)) == ["c.txt", "out"]
     monkeypatch.undo()
-    assert run(capsys, *words)[0] == 0 and (tmp_path / "out/dict.txt").exists()
-    assert not [each for each in os.listdir(tmp_path / "out") if each.endswith(".tmp")]
+    assert run(capsys, *words)[0] == 0
+    after = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert after.keys() == before.keys() and after["train.first"] != before["train.first"]
 
 
 @pytest.mark.data

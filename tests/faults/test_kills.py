@@ -4,6 +4,7 @@ Most kills hit a forked child, some a whole fresh command; half of the moments a
 fall anywhere. A run that continues is killed again, until one comes through.
 """
 
+import argparse
 import json
 import os
 import random
@@ -16,7 +17,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from commands import run_command
+from conftest import write_image_ids
 from faults.processes import KILLED, Commands, Done, content_of
 from PIL import Image
 from small_matcher import make_token_matcher
@@ -205,6 +208,64 @@ def test_fresh_command_killed_continues_to_the_same_bytes(
     assert done.returncode == 0, done.stderr
     assert content_of(out) == expected[verb]
     record_property("kills", int(process.returncode == KILLED))
+    record_property("same bytes", 1)
+
+
+@pytest.fixture(scope="module")
+def rewriting(world: World) -> dict[str, tuple[list[object], list[object]]]:
+    """Of verbs that write their output anew: the flags of two runs, without --out, which make different files."""
+    folder, _, _ = world
+    store = FeatureStore(folder / "extract")
+    write_image_ids(folder / "shown", np.arange(31).reshape(31, 1) % 11, store.keys_sha256)
+    for number in (1, 2):
+        captions = "".join(f"{row}.png\tword{row * number} more\n" for row in range(9))
+        (folder / f"captions{number}").write_text(captions)
+        (folder / f"translated{number}").write_text("".join(f"line {line % (5 * number)} .\n" for line in range(31)))
+        state = {"args": argparse.Namespace(), "model": {"w": torch.full((3,), float(number))}}
+        torch.save(state, folder / f"checkpoint{number}.pt")
+    shown = ["--text", folder / "text", "--image-ids", folder / "shown", "--image-features", folder / "extract"]
+    shown += ["--images", folder / "images", "--rows", "7"]
+
+    def flags(number: int) -> dict[str, list[object]]:
+        translated, captions = folder / f"translated{number}", folder / f"captions{number}"
+        return {
+            "prepare captions": ["--train", captions, "--valid", captions, *["--test", captions][: 2 * (2 - number)]],
+            "average": ["--inputs", folder / "checkpoint1.pt", folder / f"checkpoint{number}.pt"],
+            "evaluate": ["--hypothesis", translated, "--reference", folder / "translated1", "--bootstrap-samples", 10],
+            "report": [*shown, "--output", f"translation={translated}"],
+            "stats": ["--text", f"all={translated}", f"text={folder / 'text'}", "--reference", "text"],
+        }
+
+    return {verb: (words, flags(2)[verb]) for verb, words in flags(1).items()}
+
+
+@pytest.mark.parametrize("verb", ["prepare captions", "average", "evaluate", "report", "stats"])
+def test_killed_while_it_writes_anew_a_command_leaves_the_older_output_or_its_own(
+    rewriting: dict, tmp_path: Path, record_property: Callable, verb: str
+) -> None:
+    out = tmp_path / "out"
+    first, second = ([*verb.split(), *words, "--out", out] for words in rewriting[verb])
+    modules = [f"visual_grounding.analysis.{name}" for name in ("report", "translation_scores", "score_files")]
+    with Commands(*modules, "visual_grounding.storage.checkpoints", "matplotlib.pyplot", "sacrebleu") as commands:
+        wholes = []
+        for words in (first, second):
+            done = commands.run(words)
+            assert done.status == 0, done.err
+            wholes.append(content_of(out))
+        before, after = wholes
+        assert before != after and (verb != "prepare captions" or "test.tsv" in after)  # which no second run removes
+        found = []
+        for step in range(1, done.steps + 1):
+            if found and found[-1] != before:
+                assert commands.run(first).status == 0
+                before = content_of(out)
+            assert commands.run(second, kill_at=step).status == KILLED
+            found.append(content_of(out))
+            assert found[-1] in (before, after), (step, sorted(found[-1]))
+        assert before in found and after in found and len(found) > 5
+        assert commands.run(second).status == 0
+    assert content_of(out) == after and os.listdir(tmp_path) == ["out"]
+    record_property("kills", len(found))
     record_property("same bytes", 1)
 
 

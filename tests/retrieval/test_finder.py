@@ -28,7 +28,7 @@ from visual_grounding.retrieval.image_names import ImageNames
 from visual_grounding.retrieval.index import Index, build_index
 from visual_grounding.retrieval.keyword import KeywordFinder
 from visual_grounding.retrieval.paired import PairedFinder
-from visual_grounding.storage.file_set import lock_folder
+from visual_grounding.storage.whole_folder import lock_folder
 
 OUTSIDE = '''
 import numpy as np

@@ -1,6 +1,7 @@
-"""Files written together: each whole, one of them only with all others, whenever the process is killed."""
+"""Files written together: all of one run, or all of the run before, whenever the process is killed."""
 
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -15,14 +16,32 @@ from visual_grounding.storage.file_set import write_file_set
 
 
 def contents(folder: Path) -> dict[str, str]:
-    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.iterdir())}
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.iterdir()) if path.is_file()}
 
 
 def text(content: str) -> Callable[[Path], object]:
     return lambda path: path.write_text(content)
 
 
-def test_each_file_is_written_beside_its_place_in_order(tmp_path):
+def test_files_are_written_in_order_beside_the_folder(tmp_path):
+    out = tmp_path / "out"
+    write_file_set(out, {"last": text("old"), "one": text("old")}, last="last")
+    seen = []
+
+    def look(path: Path) -> None:
+        path.write_bytes(b"new")
+        seen.append((contents(out), contents(path.parent)))
+
+    write_file_set(out, {"last": look, "one": look}, last="last")
+    old = {"last": "old", "one": "old"}
+    assert seen == [(old, {"last": "new"}), (old, {"last": "new", "one": "new"})]
+    assert contents(out) == {"last": "new", "one": "new"} and os.listdir(tmp_path) == ["out"]
+
+
+def test_where_folders_lie_in_it_each_file_is_written_beside_its_place(tmp_path):
+    """Somebody may be writing there, a training its checkpoints for instance."""
+    (tmp_path / "checkpoints").mkdir()
+    number = tmp_path.stat().st_ino
     write_file_set(tmp_path, {"last": text("old"), "one": text("old")}, last="last")
     seen = []
 
@@ -33,38 +52,113 @@ def test_each_file_is_written_beside_its_place_in_order(tmp_path):
     write_file_set(tmp_path, {"last": look, "one": look}, last="last")
     old = {"last": "old", "one": "old"}
     assert seen == [{**old, "last.tmp": "new"}, {**old, "last.tmp": "new", "one.tmp": "new"}]
-    assert contents(tmp_path) == {"last": "new", "one": "new"}
+    assert contents(tmp_path) == {"last": "new", "one": "new"} and tmp_path.stat().st_ino == number
+
+
+@pytest.mark.parametrize("where", ["in it", "below it", "on a mount", "beside what can't be written"])
+def test_folder_that_must_stay_the_same_does(tmp_path, monkeypatch, where):
+    out = tmp_path / "out"
+    out.mkdir()
+    number = out.stat().st_ino
+    (out / "file").write_text("x")
+    if where == "in it":
+        monkeypatch.chdir(out)
+    if where == "below it":
+        (tmp_path / "in").mkdir()
+        monkeypatch.chdir(tmp_path / "in")
+        out = tmp_path
+        number = out.stat().st_ino
+        (tmp_path / "out").rename(tmp_path / "in/out")
+    if where == "on a mount":
+        monkeypatch.setattr(Path, "is_mount", lambda path: path == out)
+    if where == "beside what can't be written":  # asked of the kernel, as root may write everywhere
+        monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    for content in ("old", "new"):
+        write_file_set(out, {"last": text(content)}, last="last")
+        assert (out / "last").read_text() == content and out.stat().st_ino == number
 
 
 KILLED = """
-import os, signal, sys
+import json, os, shutil, signal, sys
 from pathlib import Path
-from visual_grounding.storage.file_set import write_file_set
+from visual_grounding.storage import file_set, whole_folder
 
-renames, step = 0, int(sys.argv[2])
-replace = Path.replace
-def count(self, target):
-    global renames
-    if renames == step:
-        os.kill(os.getpid(), signal.SIGKILL)
-    renames += 1
-    return replace(self, target)
-Path.replace = count
-files = dict.fromkeys(("last", "one", "two"), lambda path: path.write_text("new"))
-write_file_set(Path(sys.argv[1]), files, last="last")
+place, how = Path(sys.argv[1]), sys.argv[2]
+names = ("last", "one", "two")
+
+def write(content, left, kill_at=0):
+    steps = 0
+    def stepping(function):
+        def step(*arguments, **options):
+            nonlocal steps
+            steps += 1
+            if steps == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **options)
+        return step
+    for name in ("replace", "rename", "unlink", "rmdir", "mkdir", "link", "fsync"):
+        setattr(os, name, stepping(getattr(os, name)))
+    whole_folder._exchange = (lambda one, other: False) if how == "two renames" else stepping(whole_folder._exchange)
+    writers = {name: lambda path: path.write_text(content) for name in names}
+    file_set.write_file_set(place, {**writers, **{name: writers["one"] for name in left}}, "last", ["left-?"])
+
+for step in range(1, 1000):
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    (place / "notes").write_text("mine")
+    if how == "one by one":
+        (place / "folder").mkdir()
+    write("old", ["left-1"])
+    child = os.fork()
+    if child == 0:
+        write("new", [], step)
+        os._exit(0)
+    killed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    found = {path.name: path.read_text() for path in place.glob("*") if path.is_file()}
+    write("new", [])
+    after = {path.name: path.read_text() for path in place.parent.rglob("*") if path.is_file()}
+    print(json.dumps([killed, found, after]))
+    if not killed:
+        break
 """
 
 
-@pytest.mark.parametrize("step", [0, 1, 2])
-def test_where_the_last_file_is_all_are_of_one_run_whenever_it_is_killed(tmp_path, step):
-    write_file_set(tmp_path, dict.fromkeys(("last", "one", "two"), text("old")), last="last")
-    killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path, str(step)])
-    assert killed.returncode == -signal.SIGKILL
-    found = {name: text for name, text in contents(tmp_path).items() if not name.endswith(".tmp")}
-    assert found == {name: "new" if place < step else "old" for place, name in enumerate(("one", "two"))}
-    done = subprocess.run([sys.executable, "-c", KILLED, tmp_path, "9"])
-    assert done.returncode == 0
-    assert contents(tmp_path) == dict.fromkeys(("last", "one", "two"), "new")
+def killed_at_each_step(place: Path, how: str) -> list[tuple[int, dict[str, str], dict[str, str]]]:
+    """Of an older run's files written anew and killed before each step: status, what is there, and after a rerun."""
+    done = subprocess.run([sys.executable, "-c", KILLED, place, how], check=True, capture_output=True, text=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+OLD = {**dict.fromkeys(("last", "one", "two", "left-1"), "old"), "notes": "mine"}
+NEW = {**dict.fromkeys(("last", "one", "two"), "new"), "notes": "mine"}
+
+
+def test_killed_at_any_step_all_files_are_of_the_older_run_or_of_the_new_one(tmp_path):
+    *killed, whole = killed_at_each_step(tmp_path / "place/out", "together")
+    assert whole[0] == 0 and all(status == -signal.SIGKILL for status, _, _ in killed)
+    found = [there for _, there, _ in killed]
+    order = [OLD, NEW]
+    assert all(there in order for there in found) and found == sorted(found, key=order.index)
+    assert OLD in found and NEW in found and len(found) > 8
+    assert all(after == NEW for _, _, after in [*killed, whole])
+
+
+def test_where_folders_cannot_change_places_there_may_be_none_for_a_moment(tmp_path):
+    *killed, whole = killed_at_each_step(tmp_path / "place/out", "two renames")
+    found = [there for _, there, _ in killed]
+    order: list[dict[str, str]] = [OLD, {}, NEW]
+    assert whole[0] == 0 and found.count({}) == 1 and found == sorted(found, key=order.index)
+    assert all(after == NEW for _, _, after in [*killed, whole])
+
+
+def test_one_by_one_all_files_are_of_one_run_where_the_last_is(tmp_path):
+    *killed, whole = killed_at_each_step(tmp_path / "place/out", "one by one")
+    found = [{name: text for name, text in there.items() if not name.endswith(".tmp")} for _, there, _ in killed]
+    assert whole[0] == 0 and len(found) > 8
+    assert {there["last"] for there in found if "last" in there} == {"old", "new"}
+    assert all(there in (OLD, NEW) for there in found if "last" in there)
+    assert any("last" not in there for there in found)
+    assert all(after == NEW for _, _, after in [*killed, whole])
 
 
 def test_what_an_earlier_run_left_goes_where_it_is_named(tmp_path):

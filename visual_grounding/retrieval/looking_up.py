@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import InputError
-from ..storage.file_set import lock_folder
+from ..storage.whole_folder import lock_folder
 from .finder import Finder
 
 _PREFIX = "visual-grounding-lookup-"

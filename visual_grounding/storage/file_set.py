@@ -1,13 +1,12 @@
-"""Files that a command writes into a folder together: each whole, and one of them only there with all the others."""
+"""Files that a command writes into a folder together: all of one run, or all of the run before."""
 
-import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import InputError
 from .artefact import sync_folder
+from .whole_folder import beside_of, lock_folder, write_folder
 
 
 def write_file_set(
@@ -15,11 +14,13 @@ def write_file_set(
 ) -> None:
     """Write files of a folder, which may hold others: they stay, and the caller says what they are.
 
-    All are written beside their places first. Then `last` is taken away, the others are renamed into place, and `last`
-    after them: where it is, all files are of one run, whenever the process was killed. A rerun writes them anew.
+    The folder is replaced as a whole (`write_folder`): whenever the process is killed, its files are of the older run
+    or of this one. Where that can't be, as folders lie in it that others may be writing, or it is a mount, or where
+    the user stands, files are written beside their places: then `last` is taken away, the others are renamed into
+    place, and `last` after them. So there too, where it is, all files are of one run, and a rerun writes them anew.
 
     Args:
-        files: name -> what writes it to the path that it is given, whose name is another; called one by one.
+        files: name -> what writes it to the path that it is given, whose name may be another; called one by one.
         last: the file that readers can't do without.
         instead_of: names, or patterns such as `line-*.png`, of what an earlier run may have left beside `last`: it
             goes, where it isn't written anew.
@@ -27,24 +28,16 @@ def write_file_set(
     Raises:
         InputError: another process writes this folder, or it can't be written.
     """
+
+    def write(beside: Path) -> None:
+        for name, to in files.items():
+            to(beside / name)
+
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _alone_in(folder):
-            beside = {name: folder / f"{name}.tmp" for name in files}
-            try:
-                for name, write in files.items():
-                    write(beside[name])
-                    _flush(beside[name])
-                (folder / last).unlink(missing_ok=True)
-                for path in (path for pattern in instead_of for path in folder.glob(pattern)):
-                    if path.name not in files:
-                        path.unlink()
-                for name in sorted(files, key=lambda name: name == last):
-                    beside[name].replace(folder / name)
-                sync_folder(folder)
-            finally:
-                for path in beside.values():
-                    path.unlink(missing_ok=True)
+        if _can_be_replaced(beside_of(folder, "")):
+            write_folder(folder, write, lambda place: _others(place, files, instead_of))
+        else:
+            _write_one_by_one(folder, files, last, instead_of)
     except OSError as error:
         raise InputError(f"{folder} can't be written: {error.strerror or error}.") from error
 
@@ -63,39 +56,48 @@ def check_finished(folder: Path, last: str) -> None:
         )
 
 
+def _can_be_replaced(place: Path) -> bool:
+    """Whether nothing is lost when another folder takes this one's name."""
+    if not place.is_dir():
+        return True
+    here = Path(os.path.realpath(os.curdir))
+    return (
+        os.access(place.parent, os.W_OK | os.X_OK)
+        and not place.is_mount()
+        and not here.is_relative_to(place)
+        and not any(path.is_dir() for path in place.iterdir())
+    )
+
+
+def _others(folder: Path, files: Mapping[str, object], instead_of: Sequence[str]) -> set[str]:
+    """Names in a folder that are neither written nor of an earlier run."""
+    earlier = {path.name for pattern in instead_of for path in folder.glob(pattern)}
+    return set(os.listdir(folder)) - earlier - set(files) - {f"{name}.tmp" for name in files}
+
+
+def _write_one_by_one(
+    folder: Path, files: Mapping[str, Callable[[Path], object]], last: str, instead_of: Sequence[str]
+) -> None:
+    lock = lock_folder(folder)
+    beside = {name: folder / f"{name}.tmp" for name in files}
+    try:
+        for name, write in files.items():
+            write(beside[name])
+            _flush(beside[name])
+        (folder / last).unlink(missing_ok=True)
+        for path in (path for pattern in instead_of for path in folder.glob(pattern)):
+            if path.name not in files:
+                path.unlink()
+        for name in sorted(files, key=lambda name: name == last):
+            beside[name].replace(folder / name)
+        sync_folder(folder)
+    finally:
+        for path in beside.values():
+            path.unlink(missing_ok=True)
+        os.close(lock)
+
+
 def _flush(path: Path) -> None:
     """Bring a file to disk, before its name says that it is whole."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock."""
-    handle = lock_folder(folder)
-    try:
-        yield
-    finally:
-        os.close(handle)
-
-
-def lock_folder(folder: Path) -> int:
-    """Lock a folder, and return its handle: closed, or freed by the kernel when the process dies, it is free again.
-
-    Where the file system has no locks there is none.
-
-    Raises:
-        InputError: another process has it.
-        OSError: it can't be opened.
-    """
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(handle)
-        raise InputError(
-            f"{folder} is being written by another process. Wait for it, or choose another folder.", "out"
-        ) from error
-    except OSError:
-        pass
-    return handle

@@ -1,11 +1,15 @@
 """Folders that are there as a whole or not at all: a model's, for instance, which other programs open by its name.
 
-A folder is written beside its place and renamed: killed at any moment, a command leaves the older folder or the new
-one, never a part of either. An older one is moved aside for that, as a folder can't be renamed onto one that isn't
-empty: killed between the two renames, it leaves none under the name. The next run puts it back before it begins. Who
-writes holds a lock on the folder beside, so that two commands don't write one.
+A folder is written beside its place. Where there is none yet it is renamed; where there is, the two change places by
+one call of the kernel: killed at any moment, a command leaves the older folder or the new one, never a part of either
+or of both. Where the kernel or the file system has no such call (Linux has, for local disks) the older one is moved
+aside first: killed between these two renames, a command leaves none under the name, and the next run puts it back
+before it begins. Who writes holds a lock on the folder and on that beside it, so that two commands don't write one.
 """
 
+import ctypes
+import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Callable, Collection
@@ -14,9 +18,9 @@ from pathlib import Path
 
 from ..errors import InputError
 from .artefact import PARTIAL, sync_folder
-from .file_set import lock_folder
 
 REPLACED = ".replaced"  # behind the name of an older folder, while the new one takes its place
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of <fcntl.h> and <stdio.h>
 
 
 def write_folder(folder: Path, write_files: Callable[[Path], None], stays: Callable[[Path], Collection[str]]) -> None:
@@ -33,11 +37,19 @@ def write_folder(folder: Path, write_files: Callable[[Path], None], stays: Calla
     """
     place, beside, older = (beside_of(folder, suffix) for suffix in ("", PARTIAL, REPLACED))
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        lock, done, moved = _lock(beside), False, None
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:  # a file
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
+        lock, done, before, moved = _lock(beside), False, None, beside
         try:
             _restore(place, older)
-            kept = set(stays(place)) if place.exists() else set()
+            there: set[str] = set()
+            if place.exists():
+                before = lock_folder(place)
+                there = set(os.listdir(place))
+                shutil.copymode(place, beside)
+            kept = set(stays(place)) if there else set()
             shutil.rmtree(older, ignore_errors=True)
             _empty(beside)
             if kept:
@@ -46,14 +58,17 @@ def write_folder(folder: Path, write_files: Callable[[Path], None], stays: Calla
                     beside,
                     symlinks=True,
                     ignore=lambda here, names: _but(kept, names) if Path(here) == place else (),
+                    copy_function=_link,
                     dirs_exist_ok=True,
                 )
             write_files(beside)
             _flush(beside)
-            if place.exists():
+            if before is None:
+                beside.rename(place)
+            elif not _exchange(beside, place):
+                moved = older
                 place.rename(older)
-                moved = older.stat()
-            beside.rename(place)
+                beside.rename(place)
             done = True  # from here on the names beside may be another process's
             sync_folder(place.parent)
         finally:
@@ -62,14 +77,39 @@ def write_folder(folder: Path, write_files: Callable[[Path], None], stays: Calla
                     _restore(place, older)
                     shutil.rmtree(beside, ignore_errors=True)
                     shutil.rmtree(older, ignore_errors=True)
-                elif moved is not None:
+                elif before is not None:
                     with suppress(FileNotFoundError):  # the next writer removed it
-                        if os.path.samestat(older.stat(), moved):
-                            shutil.rmtree(older, ignore_errors=True)
+                        if os.path.samestat(moved.stat(), os.fstat(before)):
+                            _bring(set(os.listdir(moved)) - there, moved, place)
+                            shutil.rmtree(moved, ignore_errors=True)
             finally:
                 os.close(lock)
+                if before is not None:
+                    os.close(before)
     except OSError as error:
         raise InputError(f"{folder} can't be written: {error.strerror or error}.") from error
+
+
+def lock_folder(folder: Path) -> int:
+    """Lock a folder, and return its handle: closed, or freed by the kernel when the process dies, it is free again.
+
+    Where the file system has no locks there is none.
+
+    Raises:
+        InputError: another process has it.
+        OSError: it can't be opened.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise InputError(
+            f"{folder} is being written by another process. Wait for it, or choose another folder.", "out"
+        ) from error
+    except OSError:
+        pass
+    return handle
 
 
 def _lock(beside: Path) -> int:
@@ -102,6 +142,38 @@ def _restore(place: Path, older: Path) -> None:
     """Put the older folder back where it was moved aside and none came in its place."""
     if older.exists() and not place.exists():
         older.rename(place)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders change places at once; whether that can be done here.
+
+    Raises:
+        OSError: it can, but not with these.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "renameat2"):
+        return False
+    if library.renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number))
+
+
+def _link(source: str, target: str) -> None:
+    """Give a file a second name, so that who writes it goes on writing it; where that can't be, copy it."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _bring(names: Collection[str], older: Path, place: Path) -> None:
+    """Take over what others put into the older folder while the new one was being written."""
+    for name in names:
+        if not (place / name).exists():
+            (older / name).rename(place / name)
 
 
 def _but(kept: Collection[str], names: Collection[str]) -> list[str]:
