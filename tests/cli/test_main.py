@@ -113,6 +113,10 @@ def test_messages_escape_what_files_brought_into_them():
     assert str(InputError("should be a name, but is 'a\x1b[2J\u202eb'", "out")).endswith("'a\\x1b[2J\\u202eb'")
     assert "Straße – 95 % …" in str(InputError("Straße – 95 % …"))
     assert len(str(InputError("should exist: " + "x" * 10**6))) < 400
+    assert (
+        str(InputError(f"can't be read: {OSError(20, 'Not a directory', 'a/b')}"))
+        == "can't be read: Not a directory: 'a/b'"
+    )
 
 
 def test_packages_that_are_too_old_are_told_where_one_fails(monkeypatch, capsys):
@@ -162,9 +166,20 @@ def test_interrupted_verb_exits_with_130_and_one_line(monkeypatch, capsys):
     assert capsys.readouterr().err == "visual-grounding average: interrupted\n"
 
 
+# An exception in such a function is printed, and the program goes on.
+SWALLOWED = """
+import os, signal, weakref
+number = {1}
+gone = weakref.ref(number, lambda _: os.kill(os.getpid(), signal.SIGINT))
+del number
+print("goes on", file=sys.stderr)
+raise KeyboardInterrupt
+"""
+
+
 @pytest.mark.parametrize("program", ["/bin/visual-grounding", "/bin/other"])
 def test_ctrl_c_while_the_command_is_imported_is_one_line(program: str) -> None:
-    script = f"import sys; sys.argv[0] = {program!r}; import visual_grounding; raise KeyboardInterrupt"
+    script = f"import sys; sys.argv[0] = {program!r}; import visual_grounding; {SWALLOWED}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     if program == "/bin/other":  # whose matter it is
         assert "Traceback" in done.stderr
@@ -174,12 +189,30 @@ def test_ctrl_c_while_the_command_is_imported_is_one_line(program: str) -> None:
 
 def test_ctrl_c_while_the_module_is_imported_is_one_line() -> None:
     script = "import sys; sys.argv[0] = '-m'; sys.orig_argv[1:] = ['-m', NAME]; import visual_grounding\n"
-    script += "raise KeyboardInterrupt"
+    script += SWALLOWED
     said = {}
     for name in ("visual_grounding", "pytest"):
         words = [sys.executable, "-c", script.replace("NAME", repr(name))]
         said[name] = subprocess.run(words, capture_output=True, text=True).stderr
     assert said["visual_grounding"] == "visual-grounding: interrupted\n" and "Traceback" in said["pytest"]
+
+
+def test_once_imported_ctrl_c_is_the_verbs() -> None:
+    script = "import sys; sys.argv[0] = 'visual-grounding'\nfrom visual_grounding.cli import main, average\n"
+    script += "import os, signal\naverage.run = lambda _: os.kill(os.getpid(), signal.SIGINT)\n"
+    script += "sys.exit(main.main(['average', '--out', 'averaged', '--inputs', 'a.pt']))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "visual-grounding average: interrupted\n")
+
+
+def test_workers_of_the_command_and_who_ignores_ctrl_c_are_left_alone() -> None:
+    script = "import sys, signal; sys.argv[0] = 'visual-grounding'; {}; import visual_grounding\n"
+    script += "print(signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_IGN))"
+    said = []
+    for first in ("pass", "sys.orig_argv[2] = 'from multiprocessing.spawn'", "signal.signal(2, signal.SIG_IGN)"):
+        done = subprocess.run([sys.executable, "-c", script.format(first)], capture_output=True, text=True)
+        said.append(done.stdout.strip())
+    assert said == ["False", "True", "True"]
 
 
 def test_interrupting_comes_before_anything_that_takes_time() -> None:

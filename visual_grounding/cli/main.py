@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 
+from .._interrupted import imported
 from .._version import __version__
 from ..errors import InputError, first_line, printable
 from ..flags import FlagParser, see
@@ -116,6 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     verb = overview.parse_args([" ".join(argv[:length])] if argv else []).verb
     parser = None
     try:
+        imported()
         if any("\0" in word for word in argv):  # no shell gives it, but a notebook may
             raise InputError(f"{next(word for word in argv if chr(0) in word)!r} holds a zero byte: it names no file.")
         module = module_of(verb)
