@@ -3,6 +3,7 @@
 import re
 from unicodedata import category
 
+_NUMBERED = re.compile(r"\[Errno -?\d+\] ")  # before what an OSError says
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control and format characters, halves of characters, ends of lines
 
 
@@ -17,7 +18,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: str, *choices: str) -> None:
-        super().__init__(printable(message))
+        super().__init__(printable(_NUMBERED.sub("", message)))
         self.choices = choices
 
 

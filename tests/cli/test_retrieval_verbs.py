@@ -34,6 +34,16 @@ def test_prepare_writes_a_folder_that_fairseq_train_reads(tmp_path, capsys):
     ("content", "flags", "message"),
     [
         ("a.jpg A dog\n", [], r"c.tsv:1 should be `key<TAB>caption`, but is 'a.jpg A dog'"),
+        (
+            "a.jpg\tA dog\na\0.jpg\tA cat\n",
+            [],
+            r"c.tsv:2 should be the caption of an image, but its key is 'a\x00.jpg'",
+        ),
+        (
+            f"a.jpg\t{'dog ' * 25_001}\n",
+            [],
+            "c.tsv:1 should be the caption of an image, but its caption has 100004 letters",
+        ),
         (CAPTIONS, ["--min-count", 0], "--min-count should be at least 1, but is 0"),
     ],
 )

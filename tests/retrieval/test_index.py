@@ -200,6 +200,7 @@ def test_copy_of_an_index_opens_its_files_itself(retriever, store, tmp_path):
     [
         ("images", -1, "should have a count as 'images', but has -1"),
         ("keys_sha256", None, "should have text as 'keys_sha256', but has nothing"),
+        ("signature", "x" * 10_001, "should have text as 'signature', but has 10001 letters: at most 10000 are taken"),
         ("kind", "ivf", "should say in its meta.json how faiss's files were built, but that can't be used: KeyError"),
     ],
 )

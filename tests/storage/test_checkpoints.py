@@ -1,8 +1,11 @@
 """Safe loading, averaging and counting of fairseq checkpoints, made by hand and by fairseq itself."""
 
 import argparse
+import pickle
 import subprocess
 import sys
+import warnings
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -202,6 +205,15 @@ def test_loading_refuses_other_pickles(tmp_path: Path, state: Any, found: str) -
     torch.save(state, tmp_path / "other.pt")
     with pytest.raises(InputError, match=rf"other.pt should be a fairseq checkpoint with weights .* but {found}"):
         load_checkpoint(tmp_path / "other.pt")
+
+
+def test_other_pickles_are_refused_without_a_warning_of_torch(tmp_path: Path) -> None:
+    (tmp_path / "other.pt").write_bytes(pickle.dumps({"model": Fraction(1, 2)}, protocol=4))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with pytest.raises(InputError, match=r"other.pt should "):
+            load_checkpoint(tmp_path / "other.pt")
+    assert not said
 
 
 def test_loading_refuses_a_missing_file(tmp_path: Path) -> None:

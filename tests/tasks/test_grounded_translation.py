@@ -185,8 +185,12 @@ def test_task_refuses_models_that_find_images():
 
 
 def test_task_names_the_split_that_is_not_there(tiny_translation):
-    with pytest.raises(InputError, match=r"bin should hold binarised text of the split 'dev'.*none for en-de"):
+    with pytest.raises(
+        InputError, match=r"bin should hold .* the split 'dev'.*none for en-de\. It has test, train, valid\.$"
+    ):
         make_task(tiny_translation).load_dataset("dev")
+    with pytest.raises(InputError, match=r"bin should hold .* the split 'Train'.*It has test, train, valid\.$"):
+        make_task(tiny_translation, train_subset="Train").load_dataset("Train", epoch=2)
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_task_refuses_flags_that_lead_nowhere(config, changes, message, monkeypa
 
 
 def test_task_refuses_a_split_that_is_not_there(task):
-    with pytest.raises(InputError, match=r"test.tsv is missing. Make it with: visual-grounding prepare"):
+    with pytest.raises(InputError, match=r"test.tsv is missing. It has valid. Make it with: visual-grounding pre"):
         task.load_dataset("test")
 
 

@@ -176,7 +176,9 @@ def test_what_it_needs_is_named(world, given, message):
 
 
 def test_split_that_is_not_there_and_a_dictionary_without_mask_are_refused(world, tmp_path):
-    with pytest.raises(InputError, match=r"bin should hold dev.idx, text of one language, .*; but there is none"):
+    with pytest.raises(
+        InputError, match=r"bin should hold dev.idx, text of one language, .*; but there is none\. It has t"
+    ):
         make_task(world).load_dataset("dev")
     (tmp_path / "dict.txt").write_text("a 1\n")
     with pytest.raises(InputError, match=r"dict.txt should have a symbol <mask> to hide words with.*line '<mask> 1'"):

@@ -215,6 +215,13 @@ def test_task_refuses_flags_that_make_no_sense(tiny_pairs, flags, message):
         make_task(tiny_pairs, **flags)
 
 
+def test_split_that_is_not_there_is_refused_with_those_that_are(tiny_pairs):
+    with pytest.raises(
+        InputError, match=r"bin should hold .* split 'val', .*none for en-de\. It has test, train, valid\.$"
+    ):
+        make_task(tiny_pairs).load_dataset("val")
+
+
 def test_task_refuses_dictionaries_that_differ(copied):
     path = copied / "bin/dict.fr.txt"
     lines = path.read_text().splitlines(True)

@@ -61,6 +61,7 @@ def test_captions_of_tables_are_those_of_text(tmp_path, capsys, valid):
         ({"f": ["a"]}, ["--key-column", "f", "--caption-column", "c"], r"captions, one of f, but there are no 'c'"),
         ({"f": ["a", None], "c": ["x", "y"]}, None, r"row 2 should have a key in 'f', but has None"),
         ({"f": ["a", "b\tc"], "c": ["x", "y"]}, None, r"row 2 should have a key in 'f', but has 'b.tc'"),
+        ({"f": ["a", "b\0c"], "c": ["x", "y"]}, None, r"row 2 should have a key in 'f', but has 'b.x00c'"),
         ({"f": ["a", "b"], "c": ["x", " "]}, None, r"row 2 should have a caption in 'c', but has ' '"),
         (
             {"f": ["a", "b", "c"], "c": [["x"], ["y"], ["z", None]]},

@@ -1,6 +1,8 @@
 """Text of one language as `fairseq-preprocess --only-source` writes it, and its dictionary: read, or refused."""
 
+import glob
 import os
+from pathlib import Path
 from typing import Any
 
 from fairseq.data import Dictionary, data_utils
@@ -62,6 +64,16 @@ def parts_of_split(folder: str, split: str, combine: bool) -> list[str]:
     return names
 
 
+def splits_there(folder: str, *endings: str) -> str:
+    """A sentence that says which splits a folder has, for a message about one that isn't there.
+
+    Args:
+        endings: of a split's file, behind its name; more than one where it may have either.
+    """
+    found = (path.name.removesuffix(end) for end in endings for path in Path(folder).glob(f"*{glob.escape(end)}"))
+    return f"It has {', '.join(sorted(set(found))) or 'none'}."
+
+
 def load_text(folder: str, name: str, dictionary: Dictionary) -> Any:
     """The binarised lines of a part.
 
@@ -71,7 +83,8 @@ def load_text(folder: str, name: str, dictionary: Dictionary) -> Any:
     place = os.path.join(folder, name)
     if not os.path.isfile(f"{place}.idx"):
         raise InputError(
-            f"{folder} should hold {name}.idx, text binarised by fairseq-preprocess --only-source, but it isn't there."
+            f"{folder} should hold {name}.idx, text binarised by fairseq-preprocess --only-source, but it isn't there. "
+            f"{splits_there(folder, '.idx')}"
         )
     return open_text(place, dictionary)
 

@@ -29,6 +29,7 @@ _NAMES = {
     "vokens": "vokens",
     "examples": "labelled examples",
 }
+_LETTERS = 10_000  # of a signature, a tokenizer's name: tables and pages show them
 _AGAIN = "Delete its folder, and run the command that makes it again."
 
 
@@ -169,7 +170,7 @@ def kind_of(folder: str | Path) -> str:
 
 
 def check_fields(path: Path, content: dict[str, Any], fields: Mapping[str, type | UnionType]) -> None:
-    """Refuse a JSON file whose fields are missing or of another type.
+    """Refuse a JSON file whose fields are missing or of another type, or text that nobody wrote, as long as it is.
 
     Raises:
         InputError: the first such field.
@@ -179,6 +180,8 @@ def check_fields(path: Path, content: dict[str, Any], fields: Mapping[str, type 
             nouns = {int: "a count", float: "a number", list: "a list", dict: "a table"}
             wanted = next((noun for known, noun in nouns.items() if kind is known), "text")
             held = repr(content[name])[:80] if name in content else "nothing"
+            if isinstance(content.get(name), str) and len(content[name]) > _LETTERS:
+                held = f"{len(content[name])} letters: at most {_LETTERS} are taken"
             raise InputError(f"{path} should have {wanted} as {name!r}, but has {held}. {_AGAIN}")
 
 
@@ -187,7 +190,9 @@ def _is_sound(value: Any, kind: type | UnionType) -> bool:
         return False
     if isinstance(value, int):
         return 0 <= value < 2**63
-    return not isinstance(value, str) or not any("\ud800" <= letter <= "\udfff" for letter in value)
+    if not isinstance(value, str):
+        return True
+    return len(value) <= _LETTERS and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def read_keys(path: Path, rows: int, sha256: str) -> Iterator[str]:

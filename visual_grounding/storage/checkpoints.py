@@ -10,6 +10,7 @@ import importlib
 import re
 import sys
 import typing
+import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -105,7 +106,8 @@ def _loaded(path: str | Path, mapped: bool) -> Any:
     try:
         with open_file(path) as file:
             begins = file.read(4)
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        with warnings.catch_warnings(action="ignore"):  # of other programs' pickles; what follows is said below
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror or error}.") from error
     except Exception as error:  # a broken pickle can fail in any way
@@ -127,7 +129,8 @@ def _check_choices(path: str | Path, state: Mapping[str, Any]) -> None:
 
 def _why_not_loaded(path: str | Path, error: Exception, begins: bytes) -> str:
     try:
-        unsafe = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
+        with warnings.catch_warnings(action="ignore"):
+            unsafe = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
     except Exception:  # as above: it reads the same broken file
         unsafe = []
     if unsafe:

@@ -16,6 +16,7 @@ from fairseq.tasks import register_task
 
 from ..data.captions import CaptionDataset, load_captions
 from ..data.pictures import Pictures, PicturesConfig
+from ..data.text_of_one_language import splits_there
 from ..data.visual_context import VisualContext
 from ..errors import InputError
 from ..modules.joint_embedding import WORD_ENCODERS
@@ -186,7 +187,10 @@ class ImageTextMatchingTask(OwnCriterions, ValidationScores):
         """
         path = os.path.join(self.data, f"{split}.tsv")
         if not os.path.isfile(path):
-            raise InputError(f"{path} is missing. Make it with: visual-grounding prepare captions … --out {self.data}")
+            raise InputError(
+                f"{path} is missing. {splits_there(self.data, '.tsv')} Make it with: visual-grounding prepare captions "
+                f"… --out {self.data}"
+            )
         captions, rows = load_captions(path, self.image_store)
         dataset = CaptionDataset(captions, rows, self.tokenizer, shuffle=split == self.cfg.train_subset)
         if dataset.truncated:

@@ -18,7 +18,7 @@ from fairseq.tasks import register_task
 
 from ..data.masked_pairs import MaskedPairs
 from ..data.paired_images import OwnOrOtherImages
-from ..data.text_of_one_language import number_of_mask, open_text, read_dictionary
+from ..data.text_of_one_language import number_of_mask, open_text, read_dictionary, splits_there
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
 from ..errors import InputError
@@ -154,7 +154,7 @@ class VisionLanguagePretrainingTask(OwnCriterions, OneIterator):
             what = f"text of {split} in {language!r}" if language else f"{split}.idx, text of one language"
             raise InputError(
                 f"{folder} should hold {what}, as fairseq-preprocess writes it, once; but there is "
-                f"{', '.join(map(os.path.basename, found)) or 'none'}."
+                f"{', '.join(map(os.path.basename, found)) or 'none'}. {splits_there(folder, '.idx')}"
             )
         return found[0]
 

@@ -20,7 +20,7 @@ from fairseq.tasks.translation import load_langpair_dataset
 
 from ..data.region_masking import RegionMasking
 from ..data.sentence_pairs import PairedText, SentencePairs
-from ..data.text_of_one_language import read_dictionary
+from ..data.text_of_one_language import read_dictionary, splits_there
 from ..data.visual_batches import VisualContextDataset
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
@@ -167,9 +167,10 @@ class VisualTLMTask(OwnCriterions, OneIterator):
                 shuffle=False,
             )  # fmt: skip
         except FileNotFoundError as error:
+            endings = [f".{one}-{other}.{source}.idx" for one, other in ((source, target), (target, source))]
             raise InputError(
                 f"{folder} should hold binarised text of the split {split!r}, as fairseq-preprocess writes it, but "
-                f"there is none for {source}-{target}."
+                f"there is none for {source}-{target}. {splits_there(folder, *endings)}"
             ) from error
         if loaded.tgt is None:
             raise InputError(

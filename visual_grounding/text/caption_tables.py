@@ -43,7 +43,7 @@ def iterate_caption_tables(path: Path, key_column: str | None, caption_column: s
             for key, captions in zip(keys, captions_of_rows):
                 at += 1
                 name = "" if key is None else str(key)
-                if not name or any(mark in name for mark in "\t\n\r"):
+                if not name or any(mark in name for mark in "\t\n\r\0"):
                     raise InputError(f"{file}, row {at} should have a key in {key_column!r}, but has {key!r:.80}.")
                 listed = captions if isinstance(captions, list) else [captions]
                 words = [" ".join((caption or "").split()) for caption in listed]

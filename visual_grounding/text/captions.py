@@ -8,6 +8,7 @@ from ..storage.artefact import sha256_of_file
 from ..storage.lines import check_read_again, iterate_lines
 from ..storage.outside import open_file
 
+_LETTERS = 100_000
 _ARROW = (b"ARROW1\0\0", b"\xff\xff\xff\xff")  # a file; a stream, as datasets saves it
 
 
@@ -29,6 +30,9 @@ def iterate_captions(path: str | Path) -> Iterator[tuple[str, str]]:
         key, tab, caption = line.partition("\t")
         if not tab or not key or not caption.strip():
             raise InputError(f"{path}:{number} should be `key<TAB>caption`, but is {line[:80]!r}.")
+        if "\0" in key or len(caption) > _LETTERS:
+            what = f"its caption has {len(caption)} letters" if "\0" not in key else f"its key is {key[:80]!r}"
+            raise InputError(f"{path}:{number} should be the caption of an image, but {what}. Is it another file?")
         yield key, caption
     if not number:
         raise InputError(f"{path} should hold captions, but is empty.")
