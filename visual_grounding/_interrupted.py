@@ -8,13 +8,15 @@ earlier, while Python itself starts, is Python's to say.
 import os
 import signal
 import sys
+from contextlib import suppress
 
 COMMAND = "visual-grounding"
 
 
 def _end(number: int, _: object) -> None:
-    os.write(2, f"{COMMAND}: interrupted\n".encode())
     signal.signal(number, signal.SIG_DFL)
+    with suppress(OSError):  # nobody reads it
+        os.write(2, f"{COMMAND}: interrupted\n".encode())
     os.kill(os.getpid(), number)  # so that a shell counts it as 130, and ends its loop
 
 

@@ -295,7 +295,7 @@ def test_killed_between_lines_it_leaves_no_dictionary_and_a_rerun_completes_it(t
     flags = ["prepare", "pieces", "--tokenizer", tokenizer, "--text", tmp_path / "t", "--out"]
     killed = subprocess.run([sys.executable, "-c", KILLED, *map(str, flags), tmp_path / "out"], capture_output=True)
     assert killed.returncode == -9, killed.stderr
-    assert not (tmp_path / "out").exists() and os.listdir(tmp_path / "out.partial") == ["t"]
+    assert not (tmp_path / "out").exists() and os.listdir(tmp_path / "out.being-written") == ["t"]
     assert run(capsys, *flags, tmp_path / "out")[0] == run(capsys, *flags, tmp_path / "whole")[0] == 0
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 

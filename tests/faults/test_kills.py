@@ -229,7 +229,7 @@ def rewriting(world: World) -> dict[str, tuple[list[object], list[object]]]:
     def flags(number: int) -> dict[str, list[object]]:
         translated, captions = folder / f"translated{number}", folder / f"captions{number}"
         return {
-            "prepare captions": ["--train", captions, "--valid", captions, *["--test", captions][: 2 * (2 - number)]],
+            "prepare captions": ["--train", captions, "--valid", captions],
             "average": ["--inputs", folder / "checkpoint1.pt", folder / f"checkpoint{number}.pt"],
             "evaluate": ["--hypothesis", translated, "--reference", folder / "translated1", "--bootstrap-samples", 10],
             "report": [*shown, "--output", f"translation={translated}"],
@@ -253,7 +253,7 @@ def test_killed_while_it_writes_anew_a_command_leaves_the_older_output_or_its_ow
             assert done.status == 0, done.err
             wholes.append(content_of(out))
         before, after = wholes
-        assert before != after and (verb != "prepare captions" or "test.tsv" in after)  # which no second run removes
+        assert before != after
         found = []
         for step in range(1, done.steps + 1):
             if found and found[-1] != before:

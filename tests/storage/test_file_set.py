@@ -55,27 +55,32 @@ def test_where_folders_lie_in_it_each_file_is_written_beside_its_place(tmp_path)
     assert contents(tmp_path) == {"last": "new", "one": "new"} and tmp_path.stat().st_ino == number
 
 
-@pytest.mark.parametrize("where", ["in it", "below it", "on a mount", "beside what can't be written"])
+WHERE = ["in it", "on a mount", "beside what can't be written", "somebody's", "beside a file", "a link in it"]
+
+
+@pytest.mark.parametrize("where", ["anywhere", *WHERE])
 def test_folder_that_must_stay_the_same_does(tmp_path, monkeypatch, where):
     out = tmp_path / "out"
     out.mkdir()
     number = out.stat().st_ino
-    (out / "file").write_text("x")
+    (out / "last").write_text("old")
+    if where == "beside a file":
+        (out / "file").write_text("x")
+    if where == "a link in it":
+        (out / "last").unlink()
+        (out / "last").symlink_to(tmp_path / "elsewhere")
+    if where == "somebody's":
+        monkeypatch.setattr(os, "geteuid", lambda: out.stat().st_uid + 1)
     if where == "in it":
         monkeypatch.chdir(out)
-    if where == "below it":
-        (tmp_path / "in").mkdir()
-        monkeypatch.chdir(tmp_path / "in")
-        out = tmp_path
-        number = out.stat().st_ino
-        (tmp_path / "out").rename(tmp_path / "in/out")
     if where == "on a mount":
         monkeypatch.setattr(Path, "is_mount", lambda path: path == out)
     if where == "beside what can't be written":  # asked of the kernel, as root may write everywhere
         monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
-    for content in ("old", "new"):
-        write_file_set(out, {"last": text(content)}, last="last")
-        assert (out / "last").read_text() == content and out.stat().st_ino == number
+    write_file_set(out, {"last": text("new")}, last="last")
+    assert (out / "last").read_text() == "new" and (out.stat().st_ino == number) == (where != "anywhere")
+    assert sorted(os.listdir(out)) == (["file", "last"] if where == "beside a file" else ["last"])
+    assert not list(tmp_path.glob("*.being-written"))
 
 
 KILLED = """
@@ -98,15 +103,19 @@ def write(content, left, kill_at=0):
         return step
     for name in ("replace", "rename", "unlink", "rmdir", "mkdir", "link", "fsync"):
         setattr(os, name, stepping(getattr(os, name)))
-    whole_folder._exchange = (lambda one, other: False) if how == "two renames" else stepping(whole_folder._exchange)
+    exchange = stepping(whole_folder._exchange)
+    whole_folder._exchange = exchange if how == "together" else lambda one, other: False
     writers = {name: lambda path: path.write_text(content) for name in names}
-    file_set.write_file_set(place, {**writers, **{name: writers["one"] for name in left}}, "last", ["left-?"])
+    files = {**writers, **{name: writers["one"] for name in left}}
+    if how == "a model":
+        whole_folder.write_folder(place, lambda folder: [files[name](folder / name) for name in files], lambda _: ())
+    else:
+        file_set.write_file_set(place, files, "last", ["left-?"])
 
 for step in range(1, 1000):
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    (place / "notes").write_text("mine")
-    if how == "one by one":
+    if how == "beside other things":
         (place / "folder").mkdir()
     write("old", ["left-1"])
     child = os.fork()
@@ -129,8 +138,8 @@ def killed_at_each_step(place: Path, how: str) -> list[tuple[int, dict[str, str]
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-OLD = {**dict.fromkeys(("last", "one", "two", "left-1"), "old"), "notes": "mine"}
-NEW = {**dict.fromkeys(("last", "one", "two"), "new"), "notes": "mine"}
+OLD = dict.fromkeys(("last", "one", "two", "left-1"), "old")
+NEW = dict.fromkeys(("last", "one", "two"), "new")
 
 
 def test_killed_at_any_step_all_files_are_of_the_older_run_or_of_the_new_one(tmp_path):
@@ -143,16 +152,17 @@ def test_killed_at_any_step_all_files_are_of_the_older_run_or_of_the_new_one(tmp
     assert all(after == NEW for _, _, after in [*killed, whole])
 
 
-def test_where_folders_cannot_change_places_there_may_be_none_for_a_moment(tmp_path):
-    *killed, whole = killed_at_each_step(tmp_path / "place/out", "two renames")
+def test_where_folders_cannot_change_places_a_model_may_be_gone_for_a_moment(tmp_path):
+    *killed, whole = killed_at_each_step(tmp_path / "place/out", "a model")
     found = [there for _, there, _ in killed]
     order: list[dict[str, str]] = [OLD, {}, NEW]
     assert whole[0] == 0 and found.count({}) == 1 and found == sorted(found, key=order.index)
     assert all(after == NEW for _, _, after in [*killed, whole])
 
 
-def test_one_by_one_all_files_are_of_one_run_where_the_last_is(tmp_path):
-    *killed, whole = killed_at_each_step(tmp_path / "place/out", "one by one")
+@pytest.mark.parametrize("how", ["beside other things", "where folders cannot change places"])
+def test_one_by_one_all_files_are_of_one_run_where_the_last_is(tmp_path, how):
+    *killed, whole = killed_at_each_step(tmp_path / "place/out", how)
     found = [{name: text for name, text in there.items() if not name.endswith(".tmp")} for _, there, _ in killed]
     assert whole[0] == 0 and len(found) > 8
     assert {there["last"] for there in found if "last" in there} == {"old", "new"}

@@ -144,7 +144,7 @@ def write_report(
 ) -> None:
     """Write `report.html`, which needs no other file, and `report.png`, which shows the same.
 
-    Where there is a page, all files are of its run: a run that is killed before they all are leaves no page.
+    Where there is a page, all files are of its run (`write_file_set`).
 
     Args:
         out: folder, made if missing.

@@ -2,11 +2,15 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ..errors import InputError
 from .artefact import sync_folder
 from .whole_folder import beside_of, lock_folder, write_folder
+
+BESIDE = ".being-written"  # behind a folder's name; that of what continues is another: `artefact.PARTIAL`
 
 
 def write_file_set(
@@ -14,10 +18,11 @@ def write_file_set(
 ) -> None:
     """Write files of a folder, which may hold others: they stay, and the caller says what they are.
 
-    The folder is replaced as a whole (`write_folder`): whenever the process is killed, its files are of the older run
-    or of this one. Where that can't be, as folders lie in it that others may be writing, or it is a mount, or where
-    the user stands, files are written beside their places: then `last` is taken away, the others are renamed into
-    place, and `last` after them. So there too, where it is, all files are of one run, and a rerun writes them anew.
+    A folder that holds nothing else is replaced as a whole (`write_folder`): whenever the process is killed, its files
+    are of the older run or of this one. One that has to stay the same, as other things lie in it, or it is a mount,
+    somebody else's, or the working directory, gets files that are written beside their places: then `last` is taken
+    away, the others are renamed into place, and `last` after them. So there too, where it is, all files are of one run,
+    and a rerun writes them anew.
 
     Args:
         files: name -> what writes it to the path that it is given, whose name may be another; called one by one.
@@ -33,9 +38,12 @@ def write_file_set(
         for name, to in files.items():
             to(beside / name)
 
+    def bring(beside: Path, place: Path) -> None:
+        _bring({name: beside / name for name in files}, place, last, instead_of)
+
     try:
-        if _can_be_replaced(beside_of(folder, "")):
-            write_folder(folder, write, lambda place: _others(place, files, instead_of))
+        if _can_be_replaced(beside_of(folder, ""), [*files, *instead_of]):
+            write_folder(folder, write, lambda _: (), suffix=BESIDE, otherwise=bring)
         else:
             _write_one_by_one(folder, files, last, instead_of)
     except OSError as error:
@@ -56,23 +64,28 @@ def check_finished(folder: Path, last: str) -> None:
         )
 
 
-def _can_be_replaced(place: Path) -> bool:
-    """Whether nothing is lost when another folder takes this one's name."""
+def _can_be_replaced(place: Path, own: Sequence[str]) -> bool:
+    """Whether nothing is lost when another folder takes this one's name: it is ours, and nothing else lies in it.
+
+    Args:
+        own: names, or patterns, of what may lie in it.
+    """
     if not place.is_dir():
         return True
-    here = Path(os.path.realpath(os.curdir))
+    status = place.stat()
+    with suppress(FileNotFoundError):  # where this process stands was removed
+        if Path.cwd().is_relative_to(place):
+            return False
     return (
-        os.access(place.parent, os.W_OK | os.X_OK)
+        os.access(place.parent, os.R_OK | os.W_OK | os.X_OK)
+        and (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid())
         and not place.is_mount()
-        and not here.is_relative_to(place)
-        and not any(path.is_dir() for path in place.iterdir())
+        and all(_is_own(path, own) for path in place.iterdir())
     )
 
 
-def _others(folder: Path, files: Mapping[str, object], instead_of: Sequence[str]) -> set[str]:
-    """Names in a folder that are neither written nor of an earlier run."""
-    earlier = {path.name for pattern in instead_of for path in folder.glob(pattern)}
-    return set(os.listdir(folder)) - earlier - set(files) - {f"{name}.tmp" for name in files}
+def _is_own(path: Path, own: Sequence[str]) -> bool:
+    return path.is_file() and not path.is_symlink() and any(fnmatchcase(path.name, name) for name in own)
 
 
 def _write_one_by_one(
@@ -84,17 +97,22 @@ def _write_one_by_one(
         for name, write in files.items():
             write(beside[name])
             _flush(beside[name])
-        (folder / last).unlink(missing_ok=True)
-        for path in (path for pattern in instead_of for path in folder.glob(pattern)):
-            if path.name not in files:
-                path.unlink()
-        for name in sorted(files, key=lambda name: name == last):
-            beside[name].replace(folder / name)
-        sync_folder(folder)
+        _bring(beside, folder, last, instead_of)
     finally:
         for path in beside.values():
             path.unlink(missing_ok=True)
         os.close(lock)
+
+
+def _bring(written: Mapping[str, Path], place: Path, last: str, instead_of: Sequence[str]) -> None:
+    """Rename files into place, where `last` isn't there meanwhile."""
+    (place / last).unlink(missing_ok=True)
+    for path in [path for pattern in instead_of for path in place.glob(pattern)]:
+        if path.name not in written and path not in written.values():
+            path.unlink()
+    for name in sorted(written, key=lambda name: name == last):
+        written[name].replace(place / name)
+    sync_folder(place)
 
 
 def _flush(path: Path) -> None:

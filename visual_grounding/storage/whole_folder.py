@@ -21,9 +21,17 @@ from .artefact import PARTIAL, sync_folder
 
 REPLACED = ".replaced"  # behind the name of an older folder, while the new one takes its place
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of <fcntl.h> and <stdio.h>
+# How the kernel says that folders can't change places here: no such call, a mount, a layer of a container.
+_CANNOT = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EBUSY, errno.EXDEV, errno.EPERM)
 
 
-def write_folder(folder: Path, write_files: Callable[[Path], None], stays: Callable[[Path], Collection[str]]) -> None:
+def write_folder(
+    folder: Path,
+    write_files: Callable[[Path], None],
+    stays: Callable[[Path], Collection[str]],
+    suffix: str = PARTIAL,
+    otherwise: Callable[[Path, Path], None] | None = None,
+) -> None:
     """Write a folder, or put it in the place of an older one.
 
     Args:
@@ -31,11 +39,14 @@ def write_folder(folder: Path, write_files: Callable[[Path], None], stays: Calla
         write_files: writes everything into the folder that it is given.
         stays: names of what lies in the older folder and isn't of it, such as somebody's notes: they stay. It raises
             InputError where the folder holds something else.
+        suffix: behind the name of the folder beside.
+        otherwise: where the two can't change places, and where one came meanwhile, brings what lies in the first, that
+            beside, into the second; by default the older one is moved aside.
 
     Raises:
         InputError: the folder holds something else, can't be written, or is being written by another process.
     """
-    place, beside, older = (beside_of(folder, suffix) for suffix in ("", PARTIAL, REPLACED))
+    place, beside, older = (beside_of(folder, end) for end in ("", suffix, REPLACED))
     try:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +59,7 @@ def write_folder(folder: Path, write_files: Callable[[Path], None], stays: Calla
             if place.exists():
                 before = lock_folder(place)
                 there = set(os.listdir(place))
-                shutil.copymode(place, beside)
+                shutil.copystat(place, beside)
             kept = set(stays(place)) if there else set()
             shutil.rmtree(older, ignore_errors=True)
             _empty(beside)
@@ -58,14 +69,18 @@ def write_folder(folder: Path, write_files: Callable[[Path], None], stays: Calla
                     beside,
                     symlinks=True,
                     ignore=lambda here, names: _but(kept, names) if Path(here) == place else (),
-                    copy_function=_link,
                     dirs_exist_ok=True,
                 )
             write_files(beside)
             _flush(beside)
-            if before is None:
+            if before is None and not place.exists():
                 beside.rename(place)
-            elif not _exchange(beside, place):
+            elif before is not None and _exchange(beside, place):
+                pass
+            elif otherwise is not None:
+                otherwise(beside, place)
+                shutil.rmtree(beside, ignore_errors=True)
+            else:
                 moved = older
                 place.rename(older)
                 beside.rename(place)
@@ -73,10 +88,9 @@ def write_folder(folder: Path, write_files: Callable[[Path], None], stays: Calla
             sync_folder(place.parent)
         finally:
             try:
-                if not done:
+                if not done and not _is_open_as(place, lock):  # Ctrl-C may come right behind the call
                     _restore(place, older)
                     shutil.rmtree(beside, ignore_errors=True)
-                    shutil.rmtree(older, ignore_errors=True)
                 elif before is not None:
                     with suppress(FileNotFoundError):  # the next writer removed it
                         if os.path.samestat(moved.stat(), os.fstat(before)):
@@ -156,17 +170,17 @@ def _exchange(one: Path, other: Path) -> bool:
     if library.renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
         return True
     number = ctypes.get_errno()
-    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+    if number in _CANNOT:
         return False
     raise OSError(number, os.strerror(number))
 
 
-def _link(source: str, target: str) -> None:
-    """Give a file a second name, so that who writes it goes on writing it; where that can't be, copy it."""
+def _is_open_as(place: Path, handle: int) -> bool:
+    """Whether a name is that of an open folder."""
     try:
-        os.link(source, target, follow_symlinks=False)
+        return os.path.samestat(place.stat(), os.fstat(handle))
     except OSError:
-        shutil.copy2(source, target, follow_symlinks=False)
+        return False
 
 
 def _bring(names: Collection[str], older: Path, place: Path) -> None:
