@@ -77,7 +77,11 @@ def test_folder_that_must_stay_the_same_does(tmp_path, monkeypatch, where):
         monkeypatch.setattr(Path, "is_mount", lambda path: path == out)
     if where == "beside what can't be written":  # asked of the kernel, as root may write everywhere
         monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    for name in ("out.partial", "out.replaced"):  # of what continues, and of an export
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "work").write_text("")
     write_file_set(out, {"last": text("new")}, last="last")
+    assert sorted(path.parent.name for path in tmp_path.rglob("work")) == ["out.partial", "out.replaced"]
     assert (out / "last").read_text() == "new" and (out.stat().st_ino == number) == (where != "anywhere")
     assert sorted(os.listdir(out)) == (["file", "last"] if where == "beside a file" else ["last"])
     assert not list(tmp_path.glob("*.being-written"))

@@ -46,7 +46,8 @@ def write_folder(
     Raises:
         InputError: the folder holds something else, can't be written, or is being written by another process.
     """
-    place, beside, older = (beside_of(folder, end) for end in ("", suffix, REPLACED))
+    place, beside = beside_of(folder, ""), beside_of(folder, suffix)
+    older = None if otherwise else beside_of(folder, REPLACED)
     try:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +62,8 @@ def write_folder(
                 there = set(os.listdir(place))
                 shutil.copystat(place, beside)
             kept = set(stays(place)) if there else set()
-            shutil.rmtree(older, ignore_errors=True)
+            if older is not None:
+                shutil.rmtree(older, ignore_errors=True)
             _empty(beside)
             if kept:
                 shutil.copytree(
@@ -80,7 +82,7 @@ def write_folder(
             elif otherwise is not None:
                 otherwise(beside, place)
                 shutil.rmtree(beside, ignore_errors=True)
-            else:
+            elif older is not None:
                 moved = older
                 place.rename(older)
                 beside.rename(place)
@@ -152,9 +154,9 @@ def beside_of(folder: Path, suffix: str) -> Path:
     return Path(os.path.realpath(folder) + suffix)
 
 
-def _restore(place: Path, older: Path) -> None:
+def _restore(place: Path, older: Path | None) -> None:
     """Put the older folder back where it was moved aside and none came in its place."""
-    if older.exists() and not place.exists():
+    if older is not None and older.exists() and not place.exists():
         older.rename(place)
 
 
