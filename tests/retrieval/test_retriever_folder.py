@@ -113,7 +113,7 @@ def test_second_rename_that_fails_puts_the_older_retriever_back(tmp_path, monkey
     rename = Path.rename
 
     def failing(path: Path, target: Path) -> Path:
-        if path.suffix == ".partial":
+        if path.suffix == ".being-written":
             raise OSError(5, "Input/output error")
         return rename(path, target)
 

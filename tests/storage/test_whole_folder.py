@@ -23,7 +23,9 @@ def test_second_writer_is_refused_and_disturbs_nothing(tmp_path: Path) -> None:
 
     def write(folder: Path) -> None:
         (folder / "a").write_text("first")
-        with pytest.raises(InputError, match=r"out\.partial is being written by another process\. Wait") as refused:
+        with pytest.raises(
+            InputError, match=r"out\.being-written is being written by another process\. Wait"
+        ) as refused:
             write_folder(out, writing("second"), lambda _: ())
         assert refused.value.choices == ("out",)
         (folder / "b").write_text("first")
@@ -35,7 +37,7 @@ def test_second_writer_is_refused_and_disturbs_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_writer_left_is_cleared(tmp_path: Path) -> None:
-    left = tmp_path / "out.partial"
+    left = tmp_path / "out.being-written"
     (left / "folder").mkdir(parents=True)
     (left / "folder/file").write_text("half")
     (left / "old").write_text("half")
@@ -48,7 +50,7 @@ def test_folder_that_was_published_before_it_could_be_locked_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process renames the folder beside between its being made here and its being locked."""
-    out, beside, lock = tmp_path / "out", tmp_path / "out.partial", whole_folder.lock_folder
+    out, beside, lock = tmp_path / "out", tmp_path / "out.being-written", whole_folder.lock_folder
     times = []
 
     def lock_late(folder: Path) -> int:
@@ -91,7 +93,7 @@ def test_next_writer_keeps_its_folder_when_the_one_before_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may begin as soon as the folder beside was renamed, before the first process has finished."""
-    out, beside, sync = tmp_path / "out", tmp_path / "out.partial", whole_folder.sync_folder
+    out, beside, sync = tmp_path / "out", tmp_path / "out.being-written", whole_folder.sync_folder
 
     def begin(folder: Path) -> None:
         if folder == tmp_path:
@@ -114,3 +116,32 @@ def test_writer_that_fails_leaves_the_older_folder_and_nothing_beside(tmp_path: 
     with pytest.raises(ValueError, match="no more"):
         write_folder(tmp_path / "out", fail, lambda _: ())
     assert content_of(tmp_path / "out") == {"a": "older", "b": "older"} and os.listdir(tmp_path) == ["out"]
+
+
+def test_what_others_put_there_meanwhile_stays(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_folder(out, writing("older"), lambda _: ())
+
+    def write(folder: Path) -> None:
+        writing("newer")(folder)
+        (out / "log").write_text("theirs")
+
+    write_folder(out, write, lambda _: ())
+    assert content_of(out) == {"a": "newer", "b": "newer", "log": "theirs"} and os.listdir(tmp_path) == ["out"]
+
+
+def test_ctrl_c_right_behind_the_exchange_leaves_the_new_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, exchange = tmp_path / "out", whole_folder._exchange
+    write_folder(out, writing("older"), lambda _: ())
+
+    def interrupted(one: Path, other: Path) -> bool:
+        exchange(one, other)
+        (one / "log").write_text("theirs")  # through the older folder
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(whole_folder, "_exchange", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(out, writing("newer"), lambda _: ())
+    assert content_of(out) == {"a": "newer", "b": "newer", "log": "theirs"} and os.listdir(tmp_path) == ["out"]

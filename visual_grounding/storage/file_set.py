@@ -10,8 +10,6 @@ from ..errors import InputError
 from .artefact import sync_folder
 from .whole_folder import beside_of, lock_folder, write_folder
 
-BESIDE = ".being-written"  # behind a folder's name; that of what continues is another: `artefact.PARTIAL`
-
 
 def write_file_set(
     folder: Path, files: Mapping[str, Callable[[Path], object]], last: str, instead_of: Sequence[str] = ()
@@ -43,7 +41,7 @@ def write_file_set(
 
     try:
         if _can_be_replaced(beside_of(folder, ""), [*files, *instead_of]):
-            write_folder(folder, write, lambda _: (), suffix=BESIDE, otherwise=bring)
+            write_folder(folder, write, lambda _: (), otherwise=bring)
         else:
             _write_one_by_one(folder, files, last, instead_of)
     except OSError as error:

@@ -17,8 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import InputError
-from .artefact import PARTIAL, sync_folder
+from .artefact import sync_folder
 
+BESIDE = ".being-written"  # behind a folder's name; what continues lies under another: `artefact.PARTIAL`
 REPLACED = ".replaced"  # behind the name of an older folder, while the new one takes its place
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of <fcntl.h> and <stdio.h>
 # How the kernel says that folders can't change places here: no such call, a mount, a layer of a container.
@@ -29,7 +30,6 @@ def write_folder(
     folder: Path,
     write_files: Callable[[Path], None],
     stays: Callable[[Path], Collection[str]],
-    suffix: str = PARTIAL,
     otherwise: Callable[[Path, Path], None] | None = None,
 ) -> None:
     """Write a folder, or put it in the place of an older one.
@@ -39,14 +39,13 @@ def write_folder(
         write_files: writes everything into the folder that it is given.
         stays: names of what lies in the older folder and isn't of it, such as somebody's notes: they stay. It raises
             InputError where the folder holds something else.
-        suffix: behind the name of the folder beside.
         otherwise: where the two can't change places, and where one came meanwhile, brings what lies in the first, that
             beside, into the second; by default the older one is moved aside.
 
     Raises:
         InputError: the folder holds something else, can't be written, or is being written by another process.
     """
-    place, beside = beside_of(folder, ""), beside_of(folder, suffix)
+    place, beside = beside_of(folder, ""), beside_of(folder, BESIDE)
     older = None if otherwise else beside_of(folder, REPLACED)
     try:
         try:
@@ -96,7 +95,7 @@ def write_folder(
                 elif before is not None:
                     with suppress(FileNotFoundError):  # the next writer removed it
                         if os.path.samestat(moved.stat(), os.fstat(before)):
-                            _bring(set(os.listdir(moved)) - there, moved, place)
+                            _take_over(set(os.listdir(moved)) - there, moved, place)
                             shutil.rmtree(moved, ignore_errors=True)
             finally:
                 os.close(lock)
@@ -185,7 +184,7 @@ def _is_open_as(place: Path, handle: int) -> bool:
         return False
 
 
-def _bring(names: Collection[str], older: Path, place: Path) -> None:
+def _take_over(names: Collection[str], older: Path, place: Path) -> None:
     """Take over what others put into the older folder while the new one was being written."""
     for name in names:
         if not (place / name).exists():
