@@ -1,7 +1,6 @@
 """`report heatmap`: a planted thing is found where it is, in the page, the PNG, the JSON and the pointing game."""
 
 import json
-import os
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from visual_grounding.features.store import FEATURE_STORE
 from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
 from visual_grounding.retrieval.image_ids import IMAGE_IDS
 from visual_grounding.retrieval.joint_embedding import save_joint_embedding
+from visual_grounding.storage import whole_folder
 from visual_grounding.storage.artefact import META, read_meta, sha256_of_file, write_json
 from visual_grounding.text.words import Vocabulary, WordTokenizer
 
@@ -123,13 +123,13 @@ def test_killed_at_any_step_a_page_shows_the_maps_of_its_json(world):
 
     page = world / "out/report.html"
     show("dog")
-    with_page = []
-    for _ in killed_at_each_step(lambda: show("ball"), (os, "unlink"), (os, "replace")):
-        if page.exists():
-            with_page.append(shown())
-            assert with_page[-1] == [each["text"] for each in result(world)["maps"]]
+    pages = []
+    steps = ((whole_folder, "_flush"), (whole_folder, "_exchange"), (whole_folder, "sync_folder"))
+    for _ in killed_at_each_step(lambda: show("ball"), *steps):
+        pages.append(shown())
+        assert pages[-1] == [each["text"] for each in result(world)["maps"]]
         show("dog")
-    assert ["dog"] in with_page and ["ball"] in with_page
+    assert pages == [["dog"]] * 3 + [["ball"]]  # all but the last are before the exchange or at it
 
 
 BOXES = """image\tx1\ty1\tx2\ty2\tphrase
