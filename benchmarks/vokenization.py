@@ -122,9 +122,15 @@ class Loop:
             cut = tokenizer(lines, padding=True, truncation=True, max_length=LOOP_PIECES, return_tensors="pt")
             tokens, real = cut["input_ids"].to(device), cut["attention_mask"].to(device).bool()
             with torch.autocast(device.type, self.precision, enabled=self.precision is not None):
-                vectors = self.retriever.embed_tokens(tokens, ~real)
+                vectors = self._vectors(tokens, real)
             vokens = (vectors[real] @ self.images.T).argmax(dim=1).cpu()
             self.tokens += len(vokens) - 2 * len(lines)
+
+    def _vectors(self, tokens: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+        """(B, T, D), padding computed as well: the matcher's own way on a CPU computes less of it."""
+        matcher = self.retriever.matcher
+        found = matcher.encoder(input_ids=tokens, attention_mask=real.long(), output_hidden_states=True)
+        return matcher.text(torch.cat(found.hidden_states[-matcher.config.layers :], dim=-1))  # type: ignore[no-any-return]
 
 
 class Timed:

@@ -51,6 +51,9 @@ def test_keys_are_found_by_row_and_no_image_has_none(made):
     assert keys[3] == "image3.jpg" == Index("index").keys()[3] and keys[-1] is None
     assert keys[[0, -1]] == ["image0.jpg", None] == keys[torch.tensor([0, -1])]
     assert keys[np.array([[1], [2]])] == [["image1.jpg"], ["image2.jpg"]] and keys[[]] == []
+    assert (
+        keys[18:] == ["image18.jpg", "image19.jpg"] and keys[:0] == [] and keys[::-10] == ["image19.jpg", "image9.jpg"]
+    )
     assert len(keys) == 20 and list(keys) == [f"image{row}.jpg" for row in range(20)]
     for row in (20, -2):
         with pytest.raises(IndexError, match=r"has rows 0\.\.19"):
@@ -58,6 +61,10 @@ def test_keys_are_found_by_row_and_no_image_has_none(made):
     with pytest.raises(InputError, match="rows should be whole numbers, but are bool: True"):
         keys[True]
     index = Index("index")
+    assert repr(index) == "<index of 20 images in 8 numbers each, exact: index>"
+    assert repr(made) == f"<feature store of 20 images, 1 regions of 6 numbers each: {made.folder}>"
+    with pytest.raises(InputError, match="k should be at least 1, but is 0"):
+        index.search(torch.ones(1, 8), 0)
     assert index.keys()[index.search(torch.ones(1, 8), 25)[1]][0].count(None) == 6  # 19 images, and none for the rest
 
 

@@ -18,6 +18,8 @@ from conftest import write_store
 from PIL import Image
 from small_retriever import make_retriever
 
+from visual_grounding.fairseq_plugin import _known_mistake
+
 IMPORT_ALL = """
 import importlib, sys
 from pathlib import Path
@@ -275,3 +277,13 @@ def test_user_dir_works_in_all_of_fairseqs_commands(
         if status == 2:
             assert done.stderr.splitlines()[-1].startswith("error: ") and "Traceback" not in done.stderr, done.stderr
     assert len(ended) == 8
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
+def test_a_gpu_that_is_asked_for_and_not_there_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises((RuntimeError, AssertionError)) as raised:
+        torch.cuda.get_device_capability(0)  # what fairseq asks first under --fp16
+    monkeypatch.setattr(sys, "argv", ["fairseq-train", "bin", "--fp16"])
+    said = _known_mistake(raised.value, None)
+    assert said is not None and said.startswith("--fp16 needs a GPU, but there is none, says torch: ")
+    assert said.endswith("… Leave --fp16 out, and add --cpu.")

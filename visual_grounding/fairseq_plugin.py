@@ -20,7 +20,7 @@ from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType, TracebackType
 
-from .errors import InputError
+from .errors import InputError, first_line
 
 # Whose warnings a user can't act on: without these filters a plain run prints about thirty such lines.
 _NOISY_MODULES = r"hydra|fairseq|torch\.(jit|nn\.functional|utils\.data)|omegaconf|pkg_resources|sys|__main__"
@@ -119,6 +119,7 @@ def choose_products() -> None:
 
 
 _NO_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)
+_NO_DEVICE = ("Found no NVIDIA driver", "Torch not compiled with CUDA enabled")  # how torch's message begins
 
 
 def _hide_noise() -> None:
@@ -149,8 +150,11 @@ def _is_fairseq_command(program: str) -> bool:
     return path.name.startswith("fairseq-") or path.parent.name == "fairseq_cli"
 
 
-def _broken_checkpoint(error: BaseException, trace: TracebackType | None) -> str | None:
-    """What to say where a name is none, or fairseq finds no checkpoint, or half of one; None for other errors."""
+def _known_mistake(error: BaseException, trace: TracebackType | None) -> str | None:
+    """What to say where fairseq finds no checkpoint, or half of one, or no GPU, or a name is none; None otherwise."""
+    if str(error).startswith(_NO_DEVICE):
+        needs = "--fp16 needs a GPU" if "--fp16" in sys.argv else "a GPU is needed"
+        return f"{needs}, but there is none, says torch: {first_line(error)[:60]}… Leave --fp16 out, and add --cpu."
     if isinstance(error, OSError) and str(error).startswith("Model file not found: "):
         return f"--path names {str(error).partition(': ')[2]}, but there is no such file."
     if isinstance(error, OSError) and error.errno in _NO_NAMES:
@@ -171,7 +175,7 @@ def _print_input_errors_alone(kind: type[BaseException], error: BaseException, t
         cause = cause.__cause__ or cause.__context__
     # A data loader's worker process sends the whole traceback as the message; ours is its last paragraph.
     message = (
-        _broken_checkpoint(error, trace)
+        _known_mistake(error, trace)
         if cause is None
         else re.split(r"^(?:\w+\.)*InputError: ", str(cause), flags=re.MULTILINE)[-1].strip()
     )

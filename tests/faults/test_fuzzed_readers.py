@@ -359,7 +359,7 @@ def read_images(name: str) -> Callable[[Path], object]:
 def read_captions_of_a_table(folder: Path) -> None:
     for path in (folder / "c.parquet", folder):
         if path.exists():
-            list(iterate_caption_tables(path, "key", "caption"))
+            list(iterate_caption_tables(path, "key", ["caption"]))
             return
 
 

@@ -8,6 +8,7 @@ import pytest
 from conftest import write_store
 
 from visual_grounding.cli.main import main
+from visual_grounding.errors import InputError
 from visual_grounding.features.joining import join_stores
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.storage.signature import made_alike
@@ -92,6 +93,12 @@ def test_other_stores_are_not_taken_for_those_of_an_output_that_is_there(stores,
     (tmp_path / "b/meta.json").write_text(json.dumps({**meta, "plan": {**meta["plan"], "net": "another"}}))
     with pytest.raises(ValueError, match="other choices"):
         join_stores([stores[0], FeatureStore(tmp_path / "b")], tmp_path / "all")
+
+
+def test_a_store_that_is_joined_is_not_written_over_nor_said_to_be_deleted(stores, tmp_path):
+    (tmp_path / "link").symlink_to(stores[1].folder)
+    with pytest.raises(InputError, match=r"link is one of the stores that are joined\. Choose another folder for all"):
+        join_stores(stores, tmp_path / "link")
 
 
 def test_an_image_with_features_that_is_listed_as_unreadable_is_refused(stores, tmp_path):

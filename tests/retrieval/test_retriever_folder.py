@@ -4,8 +4,10 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from conftest import write_store
 from faults.processes import KILLED, Commands
 from small_retriever import make_retriever
 
@@ -53,6 +55,12 @@ def test_description_that_is_none_is_refused(tmp_path, fields, message):
     change(tmp_path / "retriever", **fields)
     with pytest.raises(InputError, match=message):
         read_description(tmp_path / "retriever")
+
+
+def test_another_flags_folder_is_called_what_it_is(tmp_path):
+    write_store(tmp_path / "store", np.ones((1, 1, 2)), ["a"])
+    with pytest.raises(InputError, match="store should hold a retriever, but is a feature store"):
+        read_description(tmp_path / "store")
 
 
 def test_older_retriever_is_replaced_and_what_else_lies_there_stays(tmp_path):

@@ -113,6 +113,29 @@ def test_whole_numbers_are_keys(tmp_path, capsys, valid):
     assert (tmp_path / "o/train.tsv").read_text() == "7\tx\n"
 
 
+def test_several_columns_of_captions_and_paths_of_images_as_datasets_has_them(tmp_path, capsys, valid):
+    images = [{"bytes": b"1", "path": "a.jpg"}, {"bytes": b"2", "path": "b.jpg"}]
+    table = pa.table({"image": images, "one": ["A dog.", "two cats."], "more": [["a dog runs", "dogs"], ["cats"]]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    with pa.OSFile(str(tmp_path / "t.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+    expected = "a.jpg\tA dog.\na.jpg\ta dog runs\na.jpg\tdogs\nb.jpg\ttwo cats.\nb.jpg\tcats\n"
+    both_ways = (["--caption-column", "one", "more"], ["--caption-column", "one", "--caption-column", "more"])
+    for number, given in enumerate(both_ways):
+        for name in ("t.parquet", "t.arrow"):
+            out = tmp_path / f"{name}{number}"
+            flags = ["--train", tmp_path / name, *valid, "--key-column", "image", *given]
+            assert prepare(capsys, *flags, "--out", out) == (0, "")
+            assert (out / "train.tsv").read_text() == expected
+    flags = ["--train", tmp_path / "t.parquet", *valid, "--key-column", "image", "--out", tmp_path / "o"]
+    status, said = prepare(capsys, *flags, "--caption-column", "one", "one")
+    assert status == 2 and "columns of captions should be several, but are ['one', 'one']. See --caption-column" in said
+    images[1]["path"] = None
+    pq.write_table(pa.table({"image": images, "one": ["x", "y"]}), tmp_path / "t.parquet")
+    status, said = prepare(capsys, *flags, "--caption-column", "one")
+    assert status == 2 and "row 2 should have a key in 'image', but has None" in said
+
+
 def test_captions_of_a_pipe_are_read_once():
     read, write = os.pipe()
     with os.fdopen(write, "w") as pipe:
@@ -131,7 +154,7 @@ def save_stream(path, rows=100, batches=3):
 
 
 def captions_of(path):
-    return len(list(iterate_caption_tables(path, "filename", "captions")))
+    return len(list(iterate_caption_tables(path, "filename", ["captions"])))
 
 
 def test_a_stream_that_was_cut_off_is_refused_wherever_that_was(tmp_path):

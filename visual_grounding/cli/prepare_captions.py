@@ -26,7 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--test", type=Path, metavar="FILE", help="captions to test on, with fairseq-validate")
     parser.add_argument("--key-column", metavar="NAME", help="of tables: names of the images, as in the feature store")
-    parser.add_argument("--caption-column", metavar="NAME", help="of tables: captions, or a list of them in each row")
+    parser.add_argument(
+        "--caption-column",
+        nargs="+",
+        action="extend",
+        metavar="NAME",
+        help="of tables: captions, or a list of them in each row; several columns give an image several",
+    )
     parser.add_argument("--min-count", type=int, default=1, help="rarer words become <unk> (default: %(default)s)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="data folder to write")
 
@@ -50,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
 
     def read(path: Path) -> list[tuple[str, str]]:
         if is_table(path):
-            return list(iterate_caption_tables(path, args.key_column, args.caption_column))
+            return list(iterate_caption_tables(path, args.key_column, args.caption_column or []))
         return read_captions(path)
 
     sources = {"train": args.train, "valid": args.valid, "test": args.test}

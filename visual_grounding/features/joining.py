@@ -1,5 +1,6 @@
 """Several feature stores, of photos that came one after the other, as one."""
 
+import os
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -22,11 +23,13 @@ def join_stores(stores: Sequence[FeatureStore], out: str | Path, shard_size: int
     store, absent ones stand behind them.
 
     Raises:
-        InputError: features were made otherwise, columns differ, an image is in two of them, or an output that exists
-            or can't be written.
+        InputError: features were made otherwise, columns differ, an image is in two of them, or an output that exists,
+            one of the stores say, or can't be written.
     """
     for store in stores[1:]:
         _check_alike(stores[0], store)
+    if any(os.path.realpath(store.folder) == os.path.realpath(out) for store in stores):
+        raise InputError(f"{out} is one of the stores that are joined. Choose another folder for all of them.", "out")
     keys, starts = _all_keys(stores)
     regions, columns = max(store.num_regions for store in stores), _columns(stores[0])
     unreadable = {row: reason for store, start in zip(stores, starts) for row, reason in _unreadable(store, start)}

@@ -99,6 +99,10 @@ class FeatureStore:
     def __len__(self) -> int:
         return self.features.shape[0]
 
+    def __repr__(self) -> str:
+        images, regions, size = self.features.shape
+        return f"<feature store of {images} images, {regions} regions of {size} numbers each: {self.folder}>"
+
     @property
     def num_regions(self) -> int:
         """R, regions per image."""

@@ -125,9 +125,10 @@ class Index:
             returns: scores (Q, k) float32, ids (Q, k) int64, on the CPU
 
         Raises:
-            InputError: faiss is needed and isn't there, one of its files is broken, or the embeddings were cut short or
-                hold NaN or infinity.
+            InputError: faiss is needed and isn't there, one of its files is broken, the embeddings were cut short or
+                hold NaN or infinity, or k is below 1.
         """
+        check_at_least_one(k=k)
         queries = torch.as_tensor(queries)
         if self.faiss is None:
             if k == 1 and exclude is None and self._nearest_image(device).keeps:
@@ -195,6 +196,9 @@ class Index:
 
     def __len__(self) -> int:
         return self.embeddings.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<index of {len(self)} images in {self.embeddings.shape[1]} numbers each, {self.kind}: {self.folder}>"
 
     def keys(self) -> Keys:
         """Image keys in row order: read from disk one by one, or by row, `keys()[3]`.

@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ..errors import InputError
-from ..storage.artefact import sha256_of_file, write_json
+from ..storage.artefact import named_kind_of, sha256_of_file, write_json
 from ..storage.outside import read_json
 from ..storage.whole_folder import REPLACED, beside_of, write_folder
 from ..text.words import DICTIONARY
@@ -76,6 +76,8 @@ def read_description(folder: Path) -> Description:
 
 def unusable(folder: Path, reason: object) -> InputError:
     """What to raise where a folder's description can't be used."""
+    if other := named_kind_of(folder):
+        return InputError(f"{folder} should hold a {RETRIEVER}, but is {other}. Is it the folder of another flag?")
     return InputError(
         f"{folder} should hold a {RETRIEVER}, version {VERSION}, but its {CONFIG} can't be used: {reason}. "
         "Make it with: visual-grounding export --checkpoint … --out DIR"

@@ -122,8 +122,8 @@ def read_meta(folder: str | Path, expected_format: str, **fields: type | UnionTy
         wanted = f"{folder} should hold {_named(expected_format)}, but"
         if inside := _kinds_in(folder):
             raise InputError(f"{wanted} there lie {inside} in it. Is it the folder of another flag?")
-        if kind := kind_of(folder.parent):
-            raise InputError(f"{wanted} {folder.parent} is itself {_named(kind)}. Is it the folder of another flag?")
+        if kind := named_kind_of(folder.parent):
+            raise InputError(f"{wanted} {folder.parent} is itself {kind}. Is it the folder of another flag?")
         beside = _kinds_in(folder.parent)
         beside = f"; beside it lie {beside}" if beside else ""
         raise InputError(f"{wanted} there is no {path}{beside}. {_remedy(expected_format, folder)}")
@@ -167,6 +167,11 @@ def kind_of(folder: str | Path) -> str:
         return ""
     kind = content.get("format") if isinstance(content, dict) else None
     return kind if isinstance(kind, str) and kind in _NAMES else ""
+
+
+def named_kind_of(folder: str | Path) -> str:
+    """The same as a person calls it, such as `an index`."""
+    return _named(kind) if (kind := kind_of(folder)) else ""
 
 
 def check_fields(path: Path, content: dict[str, Any], fields: Mapping[str, type | UnionType]) -> None:
@@ -249,13 +254,13 @@ class Keys:
         The first time all keys are read, and kept.
 
         Args:
-            rows: a whole number, or an array or lists of them.
+            rows: a whole number, an array or lists of them, or a slice.
 
         Raises:
             InputError: as `read_keys`; or rows that are no whole numbers.
             IndexError: there is no such row.
         """
-        wanted = np.asarray(rows)
+        wanted = np.arange(self._rows)[rows] if isinstance(rows, slice) else np.asarray(rows)
         if wanted.size and wanted.dtype.kind not in "iu":
             raise InputError(f"rows should be whole numbers, but are {wanted.dtype}: {rows!r:.80}")
         if wanted.size and not -1 <= wanted.min() <= wanted.max() < self._rows:

@@ -2,11 +2,12 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import InputError, in_short
@@ -23,14 +24,18 @@ def is_table(path: Path) -> bool:
     return path.is_dir() or path.suffix in ENDINGS or is_parquet(path)
 
 
-def iterate_caption_tables(path: Path, key_column: str | None, caption_column: str | None) -> Iterator[tuple[str, str]]:
-    """Key and caption of each row, one by one; a list of captions gives several. White space is one blank each time.
+def iterate_caption_tables(
+    path: Path, key_column: str | None, caption_columns: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Key and caption of each row, one by one; a list of captions, or several columns of them, give several.
+
+    White space is one blank each time.
 
     Args:
         path: a file; several by a pattern, or all of a folder, by name. Of a folder that datasets saved: those that
             are of the dataset.
-        key_column: text or whole numbers; keys are the images'.
-        caption_column: text, or lists of text.
+        key_column: text or whole numbers; keys are the images'. Of images as datasets saves them it is their `path`.
+        caption_columns: text, or lists of text.
 
     Raises:
         InputError: there is no file, or they are of several splits, or one can't be read, is cut off, or has no such
@@ -39,20 +44,21 @@ def iterate_caption_tables(path: Path, key_column: str | None, caption_column: s
     found = False
     for file in _files(path):
         at = 0
-        for keys, captions_of_rows in _batches(file, key_column, caption_column):
-            for key, captions in zip(keys, captions_of_rows):
+        for keys, *columns in _batches(file, key_column, caption_columns):
+            for key, *captions in zip(keys, *columns):
                 at += 1
                 name = "" if key is None else str(key)
                 if not name or any(mark in name for mark in "\t\n\r\0"):
                     raise InputError(f"{file}, row {at} should have a key in {key_column!r}, but has {key!r:.80}.")
-                listed = captions if isinstance(captions, list) else [captions]
-                words = [" ".join((caption or "").split()) for caption in listed]
-                if not words or not all(words):
-                    raise InputError(
-                        f"{file}, row {at} should have a caption in {caption_column!r}, but has {captions!r:.80}."
-                    )
-                found = True
-                yield from ((name, caption) for caption in words)
+                for column, given in zip(caption_columns, captions):
+                    listed = given if isinstance(given, list) else [given]
+                    words = [" ".join((caption or "").split()) for caption in listed]
+                    if not words or not all(words):
+                        raise InputError(
+                            f"{file}, row {at} should have a caption in {column!r}, but has {given!r:.80}."
+                        )
+                    found = True
+                    yield from ((name, caption) for caption in words)
     if not found:
         raise InputError(f"{path} should hold captions, but is empty.")
 
@@ -91,8 +97,8 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _batches(file: Path, key_column: str | None, caption_column: str | None) -> Iterator[tuple[list[Any], list[Any]]]:
-    """Values of both columns, some rows at a time."""
+def _batches(file: Path, key_column: str | None, caption_columns: Sequence[str]) -> Iterator[list[list[Any]]]:
+    """Values of the column of keys and of those of captions, some rows at a time."""
     if not os.path.isfile(file):  # pathlib's own raises where a name is too long
         raise InputError(f"{file} should be a file, but isn't there, or is none.")
     try:
@@ -100,15 +106,16 @@ def _batches(file: Path, key_column: str | None, caption_column: str | None) -> 
             _check_end(file)
             # Not memory-mapped: where a broken file says that it is longer than it is, that would kill the process.
             with pa.OSFile(str(file)) as opened, pa.ipc.open_stream(opened) as stream:
-                key, caption = _columns(stream.schema, file, key_column, caption_column)
+                columns = _columns(stream.schema, file, key_column, caption_columns)
                 for batch in stream:
                     batch.validate(full=True)  # what its places say is looked up unchecked
-                    yield batch.column(key).to_pylist(), batch.column(caption).to_pylist()
+                    yield [_values(batch.column(name)) for name in columns]
         else:
             with pq.ParquetFile(file, page_checksum_verification=True) as table:
-                key, caption = _columns(table.schema_arrow, file, key_column, caption_column)
-                for batch in table.iter_batches(_ROWS, columns=[key, caption]):
-                    yield batch.column(key).to_pylist(), batch.column(caption).to_pylist()
+                key, *captions = _columns(table.schema_arrow, file, key_column, caption_columns)
+                path_alone = [f"{key}.path" if pa.types.is_struct(table.schema_arrow.field(key).type) else key]
+                for batch in table.iter_batches(_ROWS, columns=[*path_alone, *captions]):
+                    yield [_values(batch.column(name)) for name in (key, *captions)]
     except InputError:
         raise
     except Exception as error:  # ArrowInvalid, OSError, … by the damage
@@ -127,11 +134,17 @@ def _check_end(file: Path) -> None:
         raise InputError(f"{file} should be a whole table of captions, but is cut off: its end isn't there.")
 
 
-def _columns(schema: pa.Schema, file: Path, key_column: str | None, caption_column: str | None) -> tuple[str, str]:
-    """The names of both columns, once their types are what they should be."""
+def _values(column: pa.Array) -> list[Any]:
+    """As Python has them; of images only the paths, as their bytes may be many."""
+    of_images = pa.types.is_struct(column.type)
+    return (pc.struct_field(column, "path") if of_images else column).to_pylist()  # type: ignore[no-any-return]
+
+
+def _columns(schema: pa.Schema, file: Path, key_column: str | None, caption_columns: Sequence[str]) -> list[str]:
+    """The names of all columns, that of keys first, once their types are what they should be."""
     sound = {"key_column": _is_key, "caption_column": _is_caption}
-    chosen = {"key_column": key_column, "caption_column": caption_column}
-    for choice, name in chosen.items():
+    chosen = [("key_column", key_column), *(("caption_column", name) for name in caption_columns or (None,))]
+    for choice, name in chosen:
         what = "keys" if choice == "key_column" else "captions"
         fitting = [field.name for field in schema if sound[choice](field.type)]
         times = schema.names.count(name)
@@ -142,12 +155,17 @@ def _columns(schema: pa.Schema, file: Path, key_column: str | None, caption_colu
                 f"{'none was named' if name is None else had}.",
                 choice,
             )
-    if key_column == caption_column:
-        raise InputError(f"keys and captions should be two columns, but both are {key_column!r}.", *chosen)
-    return str(key_column), str(caption_column)
+    columns = [str(key_column), *caption_columns]
+    if key_column in caption_columns:
+        raise InputError(f"keys and captions should be two columns, but both are {key_column!r}.", *sound)
+    if len(set(columns)) < len(columns):
+        raise InputError(f"columns of captions should be several, but are {columns[1:]}.", "caption_column")
+    return columns
 
 
 def _is_key(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):  # an image, as datasets saves it
+        return any(field.name == "path" and _is_text(field.type) for field in kind.fields)
     return _is_text(kind) or pa.types.is_integer(kind)
 
 
