@@ -1,4 +1,7 @@
-"""Every flag of every command: of `visual-grounding VERB`, and of fairseq's commands with this package's parts."""
+"""Every flag of every command: of `visual-grounding VERB`, and of fairseq's commands with this package's parts.
+
+PYTHONPATH=tests python -m house.flags     # writes the tables of docs/flags.md anew
+"""
 
 import argparse
 import io
@@ -9,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 import pytest
+from conftest import REPOSITORY
 from fairseq import options
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import ARCH_MODEL_REGISTRY
@@ -18,6 +22,11 @@ from fairseq.tasks import TASK_REGISTRY
 from visual_grounding.cli.main import CHOOSING, VERBS, parser_of
 from visual_grounding.retrieval.finder import METHODS
 
+PAGE = REPOSITORY / "docs/flags.md"
+# A table of it, and before it the dataclasses whose flags it has.
+TABLE = re.compile(
+    r"(<!-- (?P<configs>\w+Config(?:, \w+Config)*) -->\n\| flag \| default \| \|\n\| --- \| --- \| --- \|\n)(?:\|.*\n)*"
+)
 FAIRSEQ = {
     "fairseq-train": options.get_training_parser,
     "fairseq-generate": options.get_generation_parser,
@@ -120,3 +129,18 @@ def rows_of(config: type) -> list[str]:
         flag = f"`--{name.replace('_', '-')}`"
         rows.append(f"| {flag} | {default} | {said} |".replace("  ", " ").replace("<", r"\<"))
     return rows
+
+
+def page_of_flags(page: str) -> str:
+    """The page with its tables made anew, from the dataclasses that each names."""
+    by_name = {config.__name__: config for config in configs()}
+
+    def made(table: re.Match[str]) -> str:
+        rows = (row for name in table["configs"].split(", ") for row in rows_of(by_name[name]))
+        return table[1] + "".join(f"{row}\n" for row in rows)
+
+    return TABLE.sub(made, page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_of_flags(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
