@@ -100,29 +100,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         the exit status: 0; 2 where the input is wrong (the message alone is printed); 130 for Ctrl-C.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    overview = FlagParser(
-        prog="visual-grounding",
-        description="Find images for text, and train text models that use them.",
-        epilog="\n".join(f"  {verb:20} {what}" for verb, what in VERBS.items()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    overview.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    overview.add_argument(
-        "verb", choices=VERBS, metavar="VERB", help="one of the verbs below; VERB --help for its flags"
-    )
-    length = 2 if " ".join(argv[:2]) in VERBS else 1
-    close = get_close_matches(" ".join(argv[:2]), VERBS, 1) or get_close_matches(" ".join(argv[:1]), VERBS, 1)
-    if argv and not argv[0].startswith("-") and " ".join(argv[:length]) not in VERBS and close:
-        overview.error(f"there is no {argv[0]!r}; did you mean {close[0]}?")
-    verb = overview.parse_args([" ".join(argv[:length])] if argv else []).verb
+    verb = _verb_of(argv)
+    words = argv[len(verb.split()) :]
     parser = None
     try:
         imported()
         if any("\0" in word for word in argv):  # no shell gives it, but a notebook may
             raise InputError(f"{next(word for word in argv if chr(0) in word)!r} holds a zero byte: it names no file.")
         module = module_of(verb)
-        parser = parser_of(verb, argv[length:])
-        args = parser.parse_args(argv[length:])
+        parser = parser_of(verb, words)
+        args = parser.parse_args(words)
         if args.quiet or "visual_grounding.progress" in sys.modules:
             import_module("..progress", __package__).show_progress(not args.quiet)
         if this_rank().leads:
@@ -168,6 +155,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         again = "; run the same command again to continue" if verb in CONTINUING else ""
         print(f"visual-grounding {verb}: interrupted{again}", file=sys.stderr)
         return INTERRUPTED
+
+
+def _verb_of(argv: Sequence[str]) -> str:
+    """The verb of a command line; it ends the process where there is none."""
+    overview = FlagParser(
+        prog="visual-grounding",
+        description="Find images for text, and train text models that use them.",
+        epilog="\n".join(f"  {verb:20} {what}" for verb, what in VERBS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    overview.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    overview.add_argument(
+        "verb", choices=VERBS, metavar="VERB", help="one of the verbs below; VERB --help for its flags"
+    )
+    length = 2 if " ".join(argv[:2]) in VERBS else 1
+    close = get_close_matches(" ".join(argv[:2]), VERBS, 1) or get_close_matches(" ".join(argv[:1]), VERBS, 1)
+    if argv and not argv[0].startswith("-") and " ".join(argv[:length]) not in VERBS and close:
+        overview.error(f"there is no {argv[0]!r}; did you mean {close[0]}?")
+    if argv and argv[0].startswith("-") and argv[0] not in overview._option_string_actions:
+        overview.error(f"{argv[0]} stands before the verb; give: visual-grounding VERB {argv[0]}")
+    return str(overview.parse_args([" ".join(argv[:length])] if argv else []).verb)
 
 
 def _flags(error: InputError, parser: argparse.ArgumentParser | None) -> str:
