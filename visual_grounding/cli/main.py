@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     verb = _verb_of(argv)
-    words = argv[len(verb.split()) :]
+    words = argv[2 if " ".join(argv[:2]) == verb else 1 :]
     parser = None
     try:
         imported()
