@@ -1,6 +1,7 @@
 """Runs of several seeds put together: the numbers by hand, and every way in which runs don't belong together."""
 
 import hashlib
+import math
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,13 @@ def test_runs_in_folders_of_the_same_name_are_called_by_their_paths(tmp_path: Pa
         write_run(tmp_path / seed / "out/x", [float(ord(seed))])
     (row,) = table(tmp_path / "a/out", tmp_path / "b/out")
     assert row.seeds == [str(tmp_path / "a/out"), str(tmp_path / "b/out")]
+
+
+def test_a_score_that_is_no_number_makes_none_of_its_row(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"seed{seed}/scores/all", [value]) for seed, value in enumerate((16.0, math.nan))]
+    (row,) = table(*(run.parent.parent for run in runs))
+    ours = row.hypothesis
+    assert all(map(math.isnan, (ours.mean, ours.std, ours.median))) and ours.values[0] == 16.0
 
 
 def test_where_lower_is_better_lower_seeds_are_better(tmp_path: Path) -> None:

@@ -63,6 +63,17 @@ def test_captions_without_a_frequent_word_are_warned_of(world: Path, capsys: pyt
     assert captured.out.splitlines()[4].split()[-2:] == ["0.0", "%"]
 
 
+def test_an_empty_corpus_is_warned_of_and_names_are_shown_as_they_can_be(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strange = f"a|b\x1b[2J={world / 'one'}"
+    assert run(world, "--text", strange, "--reference", "a|b\x1b[2J", "--out", world / "out") == 0
+    captured = capsys.readouterr()
+    assert captured.err.count("warning: ") == 1 and "warning: there isn't a word in none." in captured.err
+    written = "".join((world / f"out/statistics.{form}").read_text() for form in ("txt", "md", "tex"))
+    assert "\x1b" not in captured.out + written and r"| a\|b\x1b[2J |" in (world / "out/statistics.md").read_text()
+
+
 def test_stop_words_are_chosen(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (world / "stop").write_text("dog\n")
     assert (

@@ -242,12 +242,45 @@ def test_files_that_were_damaged_before_the_index_was_finished_are_made_anew(ret
 def test_broken_or_missing_faiss_files_are_refused(retriever, large_store, tmp_path):
     build_index(retriever, FeatureStore(large_store), tmp_path / "index", kind="ivf")
     path = tmp_path / "index/index.faiss"
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(InputError, match=r"index.faiss can't be searched by faiss on cpu: .* Build the index again"):
-        Index(tmp_path / "index").search(torch.ones(1, 8), 2)
+    whole = path.read_bytes()
+    for left, why in ((100, "at byte [0-9]+ it has nothing, not 0+"), (len(whole) - 100, "can't be searched by faiss")):
+        path.write_bytes(whole[:left])
+        with pytest.raises(InputError, match=rf"index.faiss .*{why}.* Build the index again"):
+            Index(tmp_path / "index").search(torch.ones(1, 8), 2)
     path.unlink()
-    with pytest.raises(InputError, match=r"index.faiss is missing. Build the index again"):
-        Index(tmp_path / "index").search(torch.ones(1, 8), 2)
+    for why in ("is missing", "is no file"):
+        with pytest.raises(InputError, match=rf"index.faiss {why}. Build the index again"):
+            Index(tmp_path / "index").search(torch.ones(1, 8), 2)
+        path.mkdir(exist_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags"), [("flat", {}), ("ivf", {"lists": 3}), ("pq", {"lists": 2, "code_bytes": 4})]
+)
+def test_a_file_that_claims_other_sizes_is_refused_before_faiss_claims_memory(tmp_path, kind, flags):
+    vectors = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
+    chosen = choose_settings(kind, 300, 8, **flags)
+    (tmp_path / "notes").mkdir()
+    build_faiss(chosen, vectors, tmp_path, tmp_path / "notes")
+    path, queries = tmp_path / "index.faiss", torch.from_numpy(vectors[:2])
+    whole = path.read_bytes()
+    header, centres, codes = 37, 37 + 16 + 37 + 8, 37 + 16 + 37 + 8 + 4 * 8 * chosen.lists + 9  # see `_told_of_sizes`
+    places = [*range(16), *range(32, header)]
+    if kind != "flat":
+        lists = codes + (1 + 4 * 8 + 8 + 256 * 4 * 8 if kind == "pq" else 0)
+        assert whole[lists : lists + 4] == b"ilar"
+        places += [*range(header, header + 8), *range(header + 16, header + 32), *range(header + 48, centres)]
+        places += [*range(codes - 9, codes), *range(lists, lists + 32)]
+    if kind == "pq":
+        places += range(codes, codes + 41)
+    for place in places:
+        changed = bytearray(whole)
+        changed[place] ^= 0x80
+        path.write_bytes(changed)
+        with pytest.raises(InputError, match=r"should be the file of faiss .* isn't: (it begins|at byte|it has b)"):
+            FaissSearcher(tmp_path, chosen, 300, 8).candidates(queries, 3)
+    path.write_bytes(whole)
+    assert (FaissSearcher(tmp_path, chosen, 300, 8).candidates(queries, 3)[1][:, 0].numpy() == [0, 1]).any()
 
 
 def test_missing_faiss_and_two_of_them_are_named(retriever, large_store, tmp_path, monkeypatch):

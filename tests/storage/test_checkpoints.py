@@ -117,6 +117,15 @@ def test_average_is_refused_when_integers_differ(tmp_path: Path) -> None:
         average_checkpoints(paths)
 
 
+def test_average_is_refused_when_a_weight_is_no_number(tmp_path: Path) -> None:
+    broken = {"w": torch.tensor([1.0, float("nan")])}
+    paths = [save(tmp_path / "1.pt", {"w": torch.ones(2)}), save(tmp_path / "2.pt", broken)]
+    with pytest.raises(InputError, match=r"2.pt should have numbers as weights, but 'w' holds NaN: leave it out"):
+        average_checkpoints(paths)
+    masks = {"w": torch.tensor([1.0, float("-inf")])}  # such as of a future that isn't looked at
+    assert average_checkpoints([save(path, masks) for path in paths])["model"]["w"].tolist() == [1, float("-inf")]
+
+
 def test_average_is_refused_when_image_features_were_made_otherwise(tmp_path: Path) -> None:
     signatures = ["extract|images:9|backbone:a|version:1", "extract|images:4|backbone:a|version:2", None, "extract|b"]
     paths = [
@@ -178,10 +187,12 @@ def test_loading_refuses_a_truncated_checkpoint(tmp_path: Path, zipped: bool) ->
     path = tmp_path / "cut.pt"
     torch.save({"model": {"w": torch.ones(1000)}}, path, _use_new_zipfile_serialization=zipped)
     assert load_checkpoint(path)["model"]["w"].sum() == 1000
-    path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(InputError, match=r"cut.pt should be a fairseq checkpoint, but is truncated or") as refused:
-        load_checkpoint(path)
-    assert "doesn't begin" not in str(refused.value)  # torch's own reason
+    whole = path.read_bytes()
+    for left in (2000, 3500, len(whole) - 1):  # of some torch says "Invalid argument", as of a file that can't be read
+        path.write_bytes(whole[:left])
+        with pytest.raises(InputError, match=r"cut.pt should be a fairseq checkpoint, but is truncated or") as refused:
+            load_checkpoint(path)
+        assert "doesn't begin" not in str(refused.value)  # torch's own reason
 
 
 @pytest.mark.parametrize("content", [b"", b"epoch 3\n", b"# A title, of which torch speaks at length\n", bytes(256)])

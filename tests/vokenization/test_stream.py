@@ -266,11 +266,12 @@ def test_vokenize_says_when_it_is_done_already(tmp_path, cutter, text, capsys):
 
 
 @pytest.mark.parametrize("lines", [[*LINES, "more"], LINES[:-1], ["other", *LINES[1:]]])
-def test_finished_vokens_of_another_text_are_refused(tmp_path, cutter, text, lines):
+def test_finished_vokens_of_another_text_are_refused(tmp_path, cutter, text, lines, capsys):
     vokenize(Remainders(), cutter, [text], tmp_path / "out")
     other = write(tmp_path / "other", lines)
     with pytest.raises(InputError, match=rf"vokens of another text: of 7 lines .* where this one has {len(lines)}"):
         vokenize(Remainders(), cutter, [other], tmp_path / "out")
+    assert "is there already" not in capsys.readouterr().err
     with pytest.raises(InputError, match=r"another one|another text"):
         check_vokens(tmp_path / "out", [other])
 

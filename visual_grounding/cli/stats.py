@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError, check_at_least_one
+from ..errors import InputError, check_at_least_one, printable
 from .tables import NONE, in_form, table_as, write_tables
 
 if TYPE_CHECKING:
@@ -85,13 +85,15 @@ def run(args: argparse.Namespace) -> None:
         name: count_corpus(files, tokens, None if name in args.by_line else args.language)
         for name, files in texts.items()
     }
+    for name in (name for name, corpus in corpora.items() if not corpus.sentences):
+        print(f"warning: there isn't a word in {printable(name)}.", file=sys.stderr)
     grounded = None
     if args.captions is not None:
         grounded = grounded_types(corpora[args.captions].types, tokens.text_of, stop_words, args.grounded_above)
         if not len(grounded):
             print(
-                f"warning: no word of {args.captions} occurs more than {args.grounded_above} times, so none is "
-                "grounded. See --grounded-above.",
+                f"warning: no word of {printable(args.captions)} occurs more than {args.grounded_above} times, so none "
+                "is grounded. See --grounded-above.",
                 file=sys.stderr,
             )
     reference = corpora[args.reference] if args.reference is not None else None
@@ -142,7 +144,7 @@ def _heading(args: argparse.Namespace, tokens: str, grounded: int | None) -> str
             f"grounded: {grounded} types with more than {args.grounded_above} occurrences in {args.captions}, stop "
             "words and punctuation left out"
         )
-    return "; ".join(said)
+    return printable("; ".join(said))
 
 
 def _text(rows: dict[str, "Statistics"], heading: str, form: str) -> str:

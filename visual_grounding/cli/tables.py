@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..errors import printable
+
 NONE = "–"  # in a cell without a number
 _FORMATS = {"txt": "simple", "md": "pipe", "tex": "latex_booktabs"}  # of tabulate
 
@@ -14,8 +16,14 @@ def table_as(cells: Sequence[Sequence[str]], form: str) -> str:
     """A table in one of the formats; the first row has the heads, the first column names the rows."""
     from tabulate import tabulate
 
+    cells = [[_in_cell(cell, form) for cell in row] for row in cells]
     sides = ("left", *["right"] * (len(cells[0]) - 1))
     return tabulate(cells[1:], cells[0], tablefmt=form, colalign=sides, disable_numparse=True)
+
+
+def _in_cell(text: str, form: str) -> str:
+    shown = printable(text)
+    return shown.replace("|", r"\|") if form == "pipe" else shown
 
 
 def in_form(text: str, form: str) -> str:

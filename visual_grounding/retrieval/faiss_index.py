@@ -35,7 +35,8 @@ _FILE_BYTES = 2**28  # a file is in memory while it is built
 _CHUNK = 8192
 _BEGINNING = struct.Struct("<4siq")  # kind, numbers of a vector, vectors
 _LETTERS = {"flat": b"IxFI", "ivf": b"IwFl", "pq": b"IwPQ"}
-_ON_DISK = b"ilod"
+_IN_FILE, _ON_DISK = b"ilar", b"ilod"
+_LISTS = struct.Struct("<4sqq4sq")  # where they are, how many, bytes of a vector, how their lengths are kept, how many
 
 
 def installed_faiss() -> list[str]:
@@ -318,7 +319,8 @@ class FaissSearcher:
         self.names = file_names(settings, images)
         for name in [*self.names, ABSENT]:
             if not (folder / name).is_file():
-                raise InputError(f"{folder / name} is missing. Build the index again.")
+                why = "is no file" if (folder / name).exists() else "is missing"
+                raise InputError(f"{folder / name} {why}. Build the index again.")
         self.size = size
         self.images = images
         self.absent = open_array(folder / ABSENT, (None,), "int64")
@@ -362,9 +364,10 @@ class FaissSearcher:
                 found_scores, positions = index.search(vectors, count)
             except (RuntimeError, MemoryError) as error:  # a broken file may claim any amount
                 reason = first_line(error)
+                other = "" if torch.device(device).type == "cpu" else ", or search on the CPU"
                 raise InputError(
-                    f"{self.folder / name} can't be searched by faiss on {device}: {reason}. Build the index again, or "
-                    "search on the CPU."
+                    f"{self.folder / name} can't be searched by faiss on {device}: {reason}. Build the index "
+                    f"again{other}."
                 ) from error
             start = number * self.settings.images_per_file
             if positions.max(initial=-1) >= self._present(number):
@@ -413,15 +416,33 @@ class FaissSearcher:
             with open_file(self.folder / name) as file:
                 begin = file.read(_BEGINNING.size)
                 kind, size, count = _BEGINNING.unpack(begin) if len(begin) == _BEGINNING.size else (b"", 0, 0)
+                number = self.names.index(name)
+                if kind != _LETTERS[self.settings.kind] or (size, count) != (self.size, self._present(number)):
+                    raise self._broken(name, f"it begins with {kind!r}, {count} vectors of {size} numbers")
+                for place, expected in _told_of_sizes(self.settings, self.size):
+                    file.seek(place)
+                    found = file.read(len(expected))
+                    if found != expected:
+                        raise self._broken(
+                            name, f"at byte {place} it has {found.hex() or 'nothing'}, not {expected.hex()}"
+                        )
                 file.seek(_place_of_lists(self.settings, self.size))
-                lists = file.read(4) if self.settings.kind in APPROXIMATE else b""
+                lists = file.read(_LISTS.size) if self.settings.kind in APPROXIMATE else b""
         except OSError as error:
             raise self._broken(name, error.strerror or str(error)) from error
-        number = self.names.index(name)
-        if kind != _LETTERS[self.settings.kind] or (size, count) != (self.size, self._present(number)):
-            raise self._broken(name, f"it begins with {kind!r}, {count} vectors of {size} numbers")
-        if lists == _ON_DISK:
+        if lists:
+            self._check_lists(name, lists)
+
+    def _check_lists(self, name: str, begin: bytes) -> None:
+        """Refuse lists that lie elsewhere, or are others; their lengths are of each, or pairs of those with images."""
+        if begin.startswith(_ON_DISK):
             raise self._broken(name, "its lists are on disk, in another file")
+        here, lists, size, kept, lengths = _LISTS.unpack(begin) if len(begin) == _LISTS.size else (b"", 0, 0, b"", 0)
+        most = {b"full": self.settings.lists, b"sprs": 2 * self.settings.lists}.get(kept, -1)
+        sound = 0 <= lengths <= most and (kept == b"sprs" or lengths == most)
+        vector = self.settings.code_bytes or 4 * self.size
+        if here != _IN_FILE or (lists, size) != (self.settings.lists, vector) or not sound:
+            raise self._broken(name, f"it has {here!r}, {lists} lists of {size} bytes a vector, {kept!r}, {lengths}")
 
     def _check_index(self, name: str, index: Any) -> None:
         """Refuse an index that isn't what its settings say: other lists or codes."""
@@ -440,11 +461,43 @@ class FaissSearcher:
         )
 
 
+_COUNT = 8  # bytes of a number of faiss's files
+_HEADER = _BEGINNING.size + 2 * _COUNT + 1 + 4  # two numbers unused, whether it is trained, its metric
+
+
 def _place_of_lists(settings: FaissSettings, size: int) -> int:
     """Where in a file the letters stand that say how its lists are kept: behind their centres and the codes' values."""
-    count, vector = 8, 4 * size
-    header = _BEGINNING.size + 2 * count + 1 + 4  # two numbers unused, whether it is trained, its metric
-    centres = 2 * count + header + count + settings.lists * vector  # how many, of how many to search; an index of them
-    behind = 1 + count  # no map from images to lists
-    codes = 1 + 4 * count + count + _CODE_VALUES * vector if settings.kind == "pq" else 0
-    return header + centres + behind + codes
+    return _place_of_codes(settings, size) + (
+        1 + 4 * _COUNT + _COUNT + _CODE_VALUES * 4 * size if settings.kind == "pq" else 0
+    )
+
+
+def _place_of_codes(settings: FaissSettings, size: int) -> int:
+    centres = 2 * _COUNT + _HEADER + _COUNT + settings.lists * 4 * size  # how many, of how many to search; an index
+    return _HEADER + centres + 1 + _COUNT  # no map from images to lists
+
+
+def _told_of_sizes(settings: FaissSettings, size: int) -> Iterator[tuple[int, bytes]]:
+    """What an index of these settings has at places before the vectors in its lists: faiss claims memory by it.
+
+        header | lists, to search | header of the centres' index, their numbers | map
+        | of pq: residuals, code size, D, M, bits, values
+
+    Not told are numbers that faiss doesn't read, and how many lists are searched by default.
+    """
+
+    def numbers(*values: int) -> bytes:
+        return struct.pack(f"<{len(values)}q", *values)
+
+    sound = struct.pack("<Bi", 1, 0)  # trained; its metric is the inner product
+    yield _HEADER - len(sound), sound
+    if settings.kind not in APPROXIMATE:
+        return
+    yield _HEADER, numbers(settings.lists)
+    centres = _HEADER + 2 * _COUNT
+    yield centres, _BEGINNING.pack(_LETTERS["flat"], size, settings.lists)
+    yield centres + _HEADER - len(sound), sound + numbers(settings.lists * size)
+    codes = _place_of_codes(settings, size)
+    yield codes - 1 - _COUNT, bytes(1) + numbers(0)
+    if settings.kind == "pq":
+        yield codes, bytes([1]) + numbers(settings.code_bytes, size, settings.code_bytes, 8, _CODE_VALUES * size)

@@ -106,11 +106,12 @@ def _loaded(path: str | Path, mapped: bool) -> Any:
     try:
         with open_file(path) as file:
             begins = file.read(4)
-        with warnings.catch_warnings(action="ignore"):  # of other programs' pickles; what follows is said below
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror or error}.") from error
-    except Exception as error:  # a broken pickle can fail in any way
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of other programs' pickles; what follows is said below
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except Exception as error:  # a broken pickle can fail in any way, of one cut off torch says "Invalid argument"
         raise InputError(_why_not_loaded(path, error, begins)) from error
 
 
@@ -175,8 +176,9 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
     agree, but for batch normalisation's counters, which are the last checkpoint's.
 
     Raises:
-        InputError: as `load_checkpoint`; checkpoints differ in the names, shapes, types, or integers of their weights,
-            in how the image features that they were trained on were made, or in the words that they know.
+        InputError: as `load_checkpoint`; a weight is not a number; checkpoints differ in the names, shapes, types, or
+            integers of their weights, in how the image features that they were trained on were made, or in the words
+            that they know.
     """
     if not paths:
         raise InputError("at least one checkpoint is needed to average, but none was given.")
@@ -206,6 +208,8 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
         _check_same_weights(paths[0], first, path, state["model"])
         for name, weight in state["model"].items():
             if weight.is_floating_point():
+                if bool(weight.isnan().any()):
+                    raise InputError(f"{path} should have numbers as weights, but {name!r} holds NaN: leave it out.")
                 sums[name] = sums[name] + weight.double() if name in sums else weight.double()
     shared: dict[tuple[Any, ...], torch.Tensor] = {}
     model = state["model"]

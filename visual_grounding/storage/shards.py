@@ -117,13 +117,20 @@ class ShardedArtefact:
         self._refuse_other_plan(finished_plan(self.out, self.format), self.out)
         self._check_arrays()
         remove_abandoned(self.partial)
+        self._was_finished()
+        return True
+
+    def _was_finished(self) -> None:
+        self.say_finished()
+
+    def say_finished(self) -> None:
+        """Say that there is nothing to do."""
         if self._rank.leads:
             print(
                 f"{self.out} is there already, made by the same choices from the same inputs, as far as names and "
                 "sizes tell: nothing was done. Delete it to make it anew.",
                 file=sys.stderr,
             )
-        return True
 
     def _check_arrays(self) -> None:
         """Refuse a finished artefact whose arrays aren't what they should be."""

@@ -37,7 +37,7 @@ def load_pretrained(auto_class: Any, name: str, wanted: str = TEXT_ENCODER, **op
         # Without trust_remote_code=False transformers would ask on the terminal whether to run a folder's own code.
         return auto_class.from_pretrained(name, trust_remote_code=False, **options)
     except Exception as error:  # a broken configuration or tokenizer file fails in many ways
-        raise InputError(f"{wanted.format(name)}, but loading failed: {first_line(error)}") from error
+        raise InputError(f"{wanted.format(name)}, but loading failed: {first_line(error).rstrip(':.')}.") from error
 
 
 def load_tokenizer(name: str, wanted: str = TOKENIZER) -> Any:

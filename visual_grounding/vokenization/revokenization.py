@@ -176,7 +176,9 @@ def revokenize(revokenizer: Revokenizer, text: Sequence[Path], out: Path) -> Vok
         arrays[SCORES] = ((), "float16")
     published = [name for name in arrays if name != LENGTHS]
     artefact = GrowingArtefact(out, VOKENS, _plan(revokenizer), arrays, [TOKENS], published)
-    if not artefact.finished:
+    if artefact.finished:
+        artefact.say_finished()
+    else:
         shards = _fill(artefact, revokenizer, text)
         artefact.end(shards)
         _publish(artefact, revokenizer)

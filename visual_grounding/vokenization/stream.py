@@ -74,7 +74,9 @@ def vokenize(
     if artefact.finished:
         for _ in reader.shards():
             pass
-        return of_this_text(Vokens(out), reader)
+        found = of_this_text(Vokens(out), reader)
+        artefact.say_finished()
+        return found
     digests: list[str] = []
     with progress_bar(None, 0, "lines", shown=this_rank().leads) as bar, ThreadPoolExecutor(1) as writer:
         written: Future[None] | None = None  # of the shard before; it goes to disk while the next one is labelled
