@@ -13,6 +13,7 @@ from small_retriever import make_retriever, make_store
 import visual_grounding
 from visual_grounding import FeatureStore, Index, InputError, Retriever
 from visual_grounding.retrieval.index import build_index
+from visual_grounding.storage.artefact import Keys
 
 
 @pytest.fixture
@@ -54,6 +55,9 @@ def test_keys_are_found_by_row_and_no_image_has_none(made):
     assert (
         keys[18:] == ["image18.jpg", "image19.jpg"] and keys[:0] == [] and keys[::-10] == ["image19.jpg", "image9.jpg"]
     )
+    claims = Keys(made.folder / "keys.txt", 2**45, made.keys_sha256)
+    with pytest.raises(InputError, match="keys"):  # not for want of memory
+        claims[:3]
     assert len(keys) == 20 and list(keys) == [f"image{row}.jpg" for row in range(20)]
     for row in (20, -2):
         with pytest.raises(IndexError, match=r"has rows 0\.\.19"):

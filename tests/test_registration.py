@@ -285,5 +285,8 @@ def test_a_gpu_that_is_asked_for_and_not_there_is_said_in_one_line(monkeypatch: 
         torch.cuda.get_device_capability(0)  # what fairseq asks first under --fp16
     monkeypatch.setattr(sys, "argv", ["fairseq-train", "bin", "--fp16"])
     said = _known_mistake(raised.value, None)
-    assert said is not None and said.startswith("--fp16 needs a GPU, but there is none, says torch: ")
-    assert said.endswith("… Leave --fp16 out, and add --cpu.")
+    assert said is not None and said.startswith("--fp16 needs a GPU, but there is none (") and said.count(".") == 2
+    assert said.endswith("). Leave it out, and add --cpu.")
+    monkeypatch.setattr(sys, "argv", ["fairseq-train", "bin"])
+    said = _known_mistake(RuntimeError("No CUDA GPUs are available"), None)
+    assert said == "a GPU was asked for, but there is none (No CUDA GPUs are available). Add --cpu."

@@ -119,7 +119,8 @@ def choose_products() -> None:
 
 
 _NO_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)
-_NO_DEVICE = ("Found no NVIDIA driver", "Torch not compiled with CUDA enabled")  # how torch's message begins
+# How torch's message begins.
+_NO_DEVICE = ("Found no NVIDIA driver", "Torch not compiled with CUDA enabled", "No CUDA GPUs are available")
 
 
 def _hide_noise() -> None:
@@ -153,8 +154,10 @@ def _is_fairseq_command(program: str) -> bool:
 def _known_mistake(error: BaseException, trace: TracebackType | None) -> str | None:
     """What to say where fairseq finds no checkpoint, or half of one, or no GPU, or a name is none; None otherwise."""
     if str(error).startswith(_NO_DEVICE):
-        needs = "--fp16 needs a GPU" if "--fp16" in sys.argv else "a GPU is needed"
-        return f"{needs}, but there is none, says torch: {first_line(error)[:60]}… Leave --fp16 out, and add --cpu."
+        said = first_line(error).partition(". ")[0].rstrip(".")
+        if "--fp16" in sys.argv:
+            return f"--fp16 needs a GPU, but there is none ({said}). Leave it out, and add --cpu."
+        return f"a GPU was asked for, but there is none ({said}). Add --cpu."
     if isinstance(error, OSError) and str(error).startswith("Model file not found: "):
         return f"--path names {str(error).partition(': ')[2]}, but there is no such file."
     if isinstance(error, OSError) and error.errno in _NO_NAMES:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from visual_grounding.analysis.runs import OverSeeds, Row, doubts, find_evaluations, read_runs, tabulate_runs
-from visual_grounding.analysis.score_files import described_metric, write_score_files
+from visual_grounding.analysis.score_files import RESAMPLED, described_metric, write_score_files
 from visual_grounding.analysis.seeds import compare_over_seeds, holm
 from visual_grounding.errors import InputError
 
@@ -94,11 +94,17 @@ def test_runs_in_folders_of_the_same_name_are_called_by_their_paths(tmp_path: Pa
     assert row.seeds == [str(tmp_path / "a/out"), str(tmp_path / "b/out")]
 
 
-def test_a_score_that_is_no_number_makes_none_of_its_row(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / f"seed{seed}/scores/all", [value]) for seed, value in enumerate((16.0, math.nan))]
-    (row,) = table(*(run.parent.parent for run in runs))
-    ours = row.hypothesis
-    assert all(map(math.isnan, (ours.mean, ours.std, ours.median))) and ours.values[0] == 16.0
+def test_scores_and_draws_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    write_run(tmp_path / "seed1/scores/all", [math.nan])
+    with pytest.raises(InputError, match=r"scores\.json should be as .* but has no list of numbers as the values"):
+        table(tmp_path / "seed1")
+    run = write_run(tmp_path / "seed2/scores/all", [1.0], [2.0])
+    with np.load(run / RESAMPLED) as arrays:
+        draws = dict(arrays)
+    draws["twin.bleu"][0, 3] = math.inf
+    np.savez(run / RESAMPLED, **draws)
+    with pytest.raises(InputError, match=r"should hold numbers, but twin\.bleu holds NaN or infinity"):
+        table(tmp_path / "seed2")
 
 
 def test_where_lower_is_better_lower_seeds_are_better(tmp_path: Path) -> None:

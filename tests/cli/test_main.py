@@ -140,10 +140,12 @@ def test_unknown_verb_exits_with_2():
     assert done.returncode == 2 and "there is no 'retreive'; did you mean retrieve?" in done.stderr
     done = run_command("visual-grounding", "report", "--nonsense")
     assert done.returncode == 2 and "did you mean" not in done.stderr
-    done = run_command("visual-grounding", "--quiet", "extract")
-    assert done.returncode == 2 and done.stderr.endswith(
-        "error: --quiet stands before the verb; give: visual-grounding VERB --quiet\n"
-    )
+    for flag, said in (
+        ("--quiet", "there is no '--quiet' before a verb; if it is a verb's: visual-grounding VERB --quiet\n"),
+        ("--verison", "there is no '--verison' before a verb; did you mean --version?\n"),
+    ):
+        done = run_command("visual-grounding", flag, "extract")
+        assert done.returncode == 2 and done.stderr.endswith(said)
     for words in (["prob", "last-word"], ["nothing-like-it"]):
         done = run_command("visual-grounding", *words)
         assert done.returncode == 2 and "Traceback" not in done.stderr

@@ -266,18 +266,20 @@ def test_a_file_that_claims_other_sizes_is_refused_before_faiss_claims_memory(tm
     whole = path.read_bytes()
     header, centres, codes = 37, 37 + 16 + 37 + 8, 37 + 16 + 37 + 8 + 4 * 8 * chosen.lists + 9  # see `_told_of_sizes`
     places = [*range(16), *range(32, header)]
-    if kind != "flat":
+    if kind == "flat":
+        places += range(header, header + 8)
+    else:
         lists = codes + (1 + 4 * 8 + 8 + 256 * 4 * 8 if kind == "pq" else 0)
         assert whole[lists : lists + 4] == b"ilar"
         places += [*range(header, header + 8), *range(header + 16, header + 32), *range(header + 48, centres)]
-        places += [*range(codes - 9, codes), *range(lists, lists + 32)]
+        places += [*range(codes - 9, codes), *range(lists, lists + 32 + 8 * chosen.lists)]
     if kind == "pq":
         places += range(codes, codes + 41)
     for place in places:
         changed = bytearray(whole)
         changed[place] ^= 0x80
         path.write_bytes(changed)
-        with pytest.raises(InputError, match=r"should be the file of faiss .* isn't: (it begins|at byte|it has b)"):
+        with pytest.raises(InputError, match=r"should be the file of faiss .*: (it begins|at byte|it has b|its lists)"):
             FaissSearcher(tmp_path, chosen, 300, 8).candidates(queries, 3)
     path.write_bytes(whole)
     assert (FaissSearcher(tmp_path, chosen, 300, 8).candidates(queries, 3)[1][:, 0].numpy() == [0, 1]).any()

@@ -1,6 +1,7 @@
 """Safe loading, averaging and counting of fairseq checkpoints, made by hand and by fairseq itself."""
 
 import argparse
+import math
 import pickle
 import subprocess
 import sys
@@ -122,6 +123,9 @@ def test_average_is_refused_when_a_weight_is_no_number(tmp_path: Path) -> None:
     paths = [save(tmp_path / "1.pt", {"w": torch.ones(2)}), save(tmp_path / "2.pt", broken)]
     with pytest.raises(InputError, match=r"2.pt should have numbers as weights, but 'w' holds NaN: leave it out"):
         average_checkpoints(paths)
+    infinite = [save(tmp_path / f"{sign}.pt", {"w": torch.tensor([sign * math.inf])}) for sign in (1, -1)]
+    with pytest.raises(InputError, match=r"weights with a mean, but 'w' is infinite with both signs"):
+        average_checkpoints(infinite)
     masks = {"w": torch.tensor([1.0, float("-inf")])}  # such as of a future that isn't looked at
     assert average_checkpoints([save(path, masks) for path in paths])["model"]["w"].tolist() == [1, float("-inf")]
 

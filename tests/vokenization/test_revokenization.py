@@ -207,7 +207,7 @@ def test_killed_at_any_step_it_continues_to_the_same_bytes(tokenizers, tmp_path,
     assert "tokenizer/tokenizer.json" in content_of(tmp_path / "whole") and not list(tmp_path.glob("*.partial"))
 
 
-def test_only_what_is_missing_is_done_again(tokenizers, tmp_path, monkeypatch):
+def test_only_what_is_missing_is_done_again(tokenizers, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(revokenization, "SHARD_LINES", 2)
     source, text = source_of(tmp_path, tokenizers["wordpiece"])
     revokenizer, cut = Revokenizer(source, str(tokenizers["bytes"])), []
@@ -223,8 +223,9 @@ def test_only_what_is_missing_is_done_again(tokenizers, tmp_path, monkeypatch):
     assert cut == [LINES[:2], LINES[2:4], LINES[4:]]
     revokenize(revokenizer, [text], tmp_path / "out")
     assert len(cut) == 3
+    assert "is there already" not in capsys.readouterr().err
     revokenize(revokenizer, [text], tmp_path / "out")  # finished
-    assert len(cut) == 3
+    assert len(cut) == 3 and "is there already" in capsys.readouterr().err
 
 
 def test_two_ranks_make_the_same(tokenizers, tmp_path, monkeypatch):

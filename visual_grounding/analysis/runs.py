@@ -7,7 +7,6 @@ refused; the test is that of `seeds.py`, and p is corrected by Holm's method for
 table, each metric by itself.
 """
 
-import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
@@ -197,8 +196,6 @@ def _files(files: ScoreFiles, metric: str) -> list[str]:
 
 
 def _over_seeds(values: list[float]) -> OverSeeds:
-    if any(map(math.isnan, values)):  # a correlation with a constant, say
-        return OverSeeds(math.nan, math.nan if len(values) > 1 else None, math.nan, values)
     deviation = statistics.stdev(values) if len(values) > 1 else None
     return OverSeeds(statistics.fmean(values), deviation, statistics.median(values), values)
 

@@ -121,7 +121,7 @@ def _wrong_in(scores: dict[str, Any]) -> Iterator[str]:
         return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
     def is_number(value: Any) -> bool:
-        return isinstance(value, int | float) and not isinstance(value, bool) and not abs(value) > 1e300  # NaN is one
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e300  # NaN is none
 
     if not is_count(scores["sentences"]):
         yield f"has {scores['sentences']!r:.80} as sentences"
@@ -169,6 +169,11 @@ def _check_shapes(folder: Path, scores: dict[str, Any], resampled: Mapping[str, 
             if drawn is not None and drawn.dtype.kind not in "iuf":
                 raise InputError(
                     f"{folder / RESAMPLED} should hold numbers, but {system}.{metric} is of type {drawn.dtype}. "
+                    f"{_AGAIN.format(folder)}"
+                )
+            if drawn is not None and not np.isfinite(drawn).all():
+                raise InputError(
+                    f"{folder / RESAMPLED} should hold numbers, but {system}.{metric} holds NaN or infinity. "
                     f"{_AGAIN.format(folder)}"
                 )
             if values != seeds or (resampled and rows and rows != (seeds, scores["resampling"]["samples"])):

@@ -14,7 +14,7 @@ from types import ModuleType
 from .._interrupted import imported
 from .._version import __version__
 from ..errors import InputError, first_line, printable
-from ..flags import FlagParser, see
+from ..flags import FlagParser, close_flags, see
 from ..storage.ranks import this_rank
 
 VERBS = {
@@ -174,7 +174,9 @@ def _verb_of(argv: Sequence[str]) -> str:
     if argv and not argv[0].startswith("-") and " ".join(argv[:length]) not in VERBS and close:
         overview.error(f"there is no {argv[0]!r}; did you mean {close[0]}?")
     if argv and argv[0].startswith("-") and argv[0] not in overview._option_string_actions:
-        overview.error(f"{argv[0]} stands before the verb; give: visual-grounding VERB {argv[0]}")
+        close = close_flags(argv[0], overview.shown_flags())
+        meant = f"did you mean {close[0]}?" if close else f"if it is a verb's: visual-grounding VERB {argv[0]}"
+        overview.error(f"there is no {argv[0]!r} before a verb; {meant}")
     return str(overview.parse_args([" ".join(argv[:length])] if argv else []).verb)
 
 

@@ -419,7 +419,7 @@ class FaissSearcher:
                 number = self.names.index(name)
                 if kind != _LETTERS[self.settings.kind] or (size, count) != (self.size, self._present(number)):
                     raise self._broken(name, f"it begins with {kind!r}, {count} vectors of {size} numbers")
-                for place, expected in _told_of_sizes(self.settings, self.size):
+                for place, expected in _told_of_sizes(self.settings, self.size, self._present(number)):
                     file.seek(place)
                     found = file.read(len(expected))
                     if found != expected:
@@ -427,22 +427,28 @@ class FaissSearcher:
                             name, f"at byte {place} it has {found.hex() or 'nothing'}, not {expected.hex()}"
                         )
                 file.seek(_place_of_lists(self.settings, self.size))
-                lists = file.read(_LISTS.size) if self.settings.kind in APPROXIMATE else b""
+                lists = file.read(_LISTS.size + 2 * _COUNT * self.settings.lists) if self.settings.lists else b""
         except OSError as error:
             raise self._broken(name, error.strerror or str(error)) from error
         if lists:
-            self._check_lists(name, lists)
+            self._check_lists(name, lists, self._present(number))
 
-    def _check_lists(self, name: str, begin: bytes) -> None:
+    def _check_lists(self, name: str, begin: bytes, present: int) -> None:
         """Refuse lists that lie elsewhere, or are others; their lengths are of each, or pairs of those with images."""
         if begin.startswith(_ON_DISK):
             raise self._broken(name, "its lists are on disk, in another file")
-        here, lists, size, kept, lengths = _LISTS.unpack(begin) if len(begin) == _LISTS.size else (b"", 0, 0, b"", 0)
+        whole = len(begin) >= _LISTS.size
+        here, lists, size, kept, lengths = _LISTS.unpack_from(begin) if whole else (b"", 0, 0, b"", 0)
         most = {b"full": self.settings.lists, b"sprs": 2 * self.settings.lists}.get(kept, -1)
         sound = 0 <= lengths <= most and (kept == b"sprs" or lengths == most)
         vector = self.settings.code_bytes or 4 * self.size
         if here != _IN_FILE or (lists, size) != (self.settings.lists, vector) or not sound:
             raise self._broken(name, f"it has {here!r}, {lists} lists of {size} bytes a vector, {kept!r}, {lengths}")
+        told = begin[_LISTS.size : _LISTS.size + _COUNT * lengths]
+        numbers = np.frombuffer(told[: len(told) // _COUNT * _COUNT], np.int64).reshape(-1)
+        images = numbers if kept == b"full" else numbers[1::2]
+        if len(numbers) != lengths or (images < 0).any() or (images > present).any() or images.sum() != present:
+            raise self._broken(name, f"its lists have {images.tolist()!r:.80} images, of {present}")
 
     def _check_index(self, name: str, index: Any) -> None:
         """Refuse an index that isn't what its settings say: other lists or codes."""
@@ -477,7 +483,7 @@ def _place_of_codes(settings: FaissSettings, size: int) -> int:
     return _HEADER + centres + 1 + _COUNT  # no map from images to lists
 
 
-def _told_of_sizes(settings: FaissSettings, size: int) -> Iterator[tuple[int, bytes]]:
+def _told_of_sizes(settings: FaissSettings, size: int, present: int) -> Iterator[tuple[int, bytes]]:
     """What an index of these settings has at places before the vectors in its lists: faiss claims memory by it.
 
         header | lists, to search | header of the centres' index, their numbers | map
@@ -492,6 +498,7 @@ def _told_of_sizes(settings: FaissSettings, size: int) -> Iterator[tuple[int, by
     sound = struct.pack("<Bi", 1, 0)  # trained; its metric is the inner product
     yield _HEADER - len(sound), sound
     if settings.kind not in APPROXIMATE:
+        yield _HEADER, numbers(present * size)
         return
     yield _HEADER, numbers(settings.lists)
     centres = _HEADER + 2 * _COUNT

@@ -260,7 +260,7 @@ class Keys:
             InputError: as `read_keys`; or rows that are no whole numbers.
             IndexError: there is no such row.
         """
-        wanted = np.arange(self._rows)[rows] if isinstance(rows, slice) else np.asarray(rows)
+        wanted = np.asarray(range(self._rows)[rows] if isinstance(rows, slice) else rows)
         if wanted.size and wanted.dtype.kind not in "iu":
             raise InputError(f"rows should be whole numbers, but are {wanted.dtype}: {rows!r:.80}")
         if wanted.size and not -1 <= wanted.min() <= wanted.max() < self._rows:

@@ -6,6 +6,7 @@ that fairseq's checkpoints hold beside them are allowed here by name, nothing el
 
 import argparse
 import collections
+import errno
 import importlib
 import re
 import sys
@@ -111,7 +112,9 @@ def _loaded(path: str | Path, mapped: bool) -> Any:
     try:
         with warnings.catch_warnings(action="ignore"):  # of other programs' pickles; what follows is said below
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-    except Exception as error:  # a broken pickle can fail in any way, of one cut off torch says "Invalid argument"
+    except Exception as error:  # a broken pickle can fail in any way
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # what torch says of a file that was cut off
+            raise InputError(f"{path} can't be read: {error.strerror or error}.") from error
         raise InputError(_why_not_loaded(path, error, begins)) from error
 
 
@@ -216,6 +219,10 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
     for name, weight in model.items():
         if name in sums:
             mean = (sums[name] / len(paths)).to(weight.dtype)
+            if bool(mean.isnan().any()):
+                raise InputError(
+                    f"checkpoints should have weights with a mean, but {name!r} is infinite with both signs."
+                )
             known = shared.setdefault(_memory(weight), mean)
             model[name] = known if torch.equal(known, mean) else mean
     state.pop("last_optimizer_state", None)

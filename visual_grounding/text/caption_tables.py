@@ -165,7 +165,7 @@ def _columns(schema: pa.Schema, file: Path, key_column: str | None, caption_colu
 
 def _is_key(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):  # an image, as datasets saves it
-        return any(field.name == "path" and _is_text(field.type) for field in kind.fields)
+        return any(field.name == "path" and _is_text(field.type) for field in kind)
     return _is_text(kind) or pa.types.is_integer(kind)
 
 
