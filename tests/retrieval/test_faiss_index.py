@@ -275,14 +275,15 @@ def test_a_file_that_claims_other_sizes_is_refused_before_faiss_claims_memory(tm
         places += [*range(codes - 9, codes), *range(lists, lists + 32 + 8 * chosen.lists)]
     if kind == "pq":
         places += range(codes, codes + 41)
+    searcher = FaissSearcher(tmp_path, chosen, 300, 8)
     for place in places:
         changed = bytearray(whole)
         changed[place] ^= 0x80
         path.write_bytes(changed)
         with pytest.raises(InputError, match=r"should be the file of faiss .*: (it begins|at byte|it has b|its lists)"):
-            FaissSearcher(tmp_path, chosen, 300, 8).candidates(queries, 3)
+            searcher.candidates(queries, 3)
     path.write_bytes(whole)
-    assert (FaissSearcher(tmp_path, chosen, 300, 8).candidates(queries, 3)[1][:, 0].numpy() == [0, 1]).any()
+    assert (searcher.candidates(queries, 3)[1][:, 0].numpy() == [0, 1]).any()
 
 
 def test_missing_faiss_and_two_of_them_are_named(retriever, large_store, tmp_path, monkeypatch):
