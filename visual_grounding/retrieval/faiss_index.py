@@ -34,6 +34,8 @@ _TRAINING_BYTES = 2**29
 _FILE_BYTES = 2**28  # a file is in memory while it is built
 _CHUNK = 8192
 _BEGINNING = struct.Struct("<4siq")  # kind, numbers of a vector, vectors
+_COUNT = 8  # bytes of a number of faiss's files
+_HEADER = _BEGINNING.size + 2 * _COUNT + 1 + 4  # two numbers unused, whether it is trained, its metric
 _LETTERS = {"flat": b"IxFI", "ivf": b"IwFl", "pq": b"IwPQ"}
 _IN_FILE, _ON_DISK = b"ilar", b"ilod"
 _LISTS = struct.Struct("<4sqq4sq")  # where they are, how many, bytes of a vector, how their lengths are kept, how many
@@ -465,10 +467,6 @@ class FaissSearcher:
             f"{self.folder / name} should be the file of faiss that this index was built with, but isn't: {why}. Build "
             "the index again."
         )
-
-
-_COUNT = 8  # bytes of a number of faiss's files
-_HEADER = _BEGINNING.size + 2 * _COUNT + 1 + 4  # two numbers unused, whether it is trained, its metric
 
 
 def _place_of_lists(settings: FaissSettings, size: int) -> int:

@@ -113,8 +113,8 @@ def _batches(file: Path, key_column: str | None, caption_columns: Sequence[str])
         else:
             with pq.ParquetFile(file, page_checksum_verification=True) as table:
                 key, *captions = _columns(table.schema_arrow, file, key_column, caption_columns)
-                path_alone = [f"{key}.path" if pa.types.is_struct(table.schema_arrow.field(key).type) else key]
-                for batch in table.iter_batches(_ROWS, columns=[*path_alone, *captions]):
+                leaf = f"{key}.path" if pa.types.is_struct(table.schema_arrow.field(key).type) else key
+                for batch in table.iter_batches(_ROWS, columns=[leaf, *captions]):
                     yield [_values(batch.column(name)) for name in (key, *captions)]
     except InputError:
         raise
