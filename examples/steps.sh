@@ -23,7 +23,7 @@ for choice in SEEDS JOBS ${LIMIT:+LIMIT}; do
         exit 2
     fi
 done
-export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1
+export PATH="$PWD/.venv/bin:$PATH" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE="${HF_HUB_OFFLINE:-1}"
 # On processors that aren't Intel's MKL, which multiplies matrices for torch, keeps to slow kernels. Told that this is one
 # it makes VLP's trainings 1.8 times as fast on an AMD EPYC, VTLM's 1.4 times, in the same precision.
 temporary=$(mktemp -d)

@@ -75,6 +75,18 @@ def test_command_line_parses(path, command):
     assert command
 
 
+def test_flags_of_transformers_own_scripts_are_those_of_its_trainer():
+    from transformers import TrainingArguments
+
+    text = (REPOSITORY / "examples/vokenization/README.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    commands = re.findall(r"^python run_(?:glue|qa|swag)\.py (.*)$", text, re.MULTILINE)
+    assert len(commands) == 4
+    own = {"model_name_or_path", "task_name", "dataset_name", "max_seq_length", "doc_stride", "version_2_with_negative"}
+    for command in commands:
+        flags = set(re.findall(r"--(\w+)", command))
+        assert {"output_dir", "learning_rate"} <= flags and flags - own <= set(TrainingArguments.__dataclass_fields__)
+
+
 def test_documentation_has_commands_to_sweep():
     assert len([path for path, _ in CASES if path.name == "README.md" and path.parent == REPOSITORY]) >= 14
     assert {path.name for path, _ in CASES} >= {"README.md", "run.sh"}

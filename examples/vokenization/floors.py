@@ -6,12 +6,15 @@
 The recall of single tokens at 10 among the development photos, with a 95 % interval by a bootstrap over photos: its
 lower end should be three times the recall of the control, a matcher that learned from captions of other photos. A
 model's voken accuracy on kept-out text should be above the commonest voken where a piece is masked, and above the
-commonest voken of that piece where it isn't. `table.py` compares.
+commonest voken of that piece where it isn't. `table.py` compares. The perplexity of who knows alone how frequent pieces
+are is what those of language models are to be read beside.
 """
 
 import argparse
 import json
+import math
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -45,16 +48,26 @@ def main() -> int:
         name: token_recall(Retriever.load(folder), store, captions)
         for name, folder in (("matcher", args.matcher), ("control", args.control))
     }
-    floors = commonest_vokens(Vokens(args.train), Vokens(args.valid))
+    train, valid = Vokens(args.train), Vokens(args.valid)
+    floors = commonest_vokens(train, valid)
     found = {
         "recall": recall,
         "recall_times": TIMES,
         "commonest_voken": floors.overall,
         "commonest_voken_of_piece": floors.of_piece,
+        "unigram_perplexity": unigram_perplexity(train, valid),
     }
     args.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(found, indent=2))
     return 0
+
+
+def unigram_perplexity(train: Vokens, valid: Vokens) -> float:
+    """Of one text's pieces by how often each is in another, each of either counted once more."""
+    known, asked = (Counter(piece for line in text.token_lines() for piece in line.split()) for text in (train, valid))
+    pieces = known.keys() | asked.keys()
+    bits = sum(times * math.log2(known[piece] + 1) for piece, times in asked.items()) / asked.total()
+    return 2 ** (math.log2(known.total() + len(pieces)) - bits)
 
 
 @torch.inference_mode()

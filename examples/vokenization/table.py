@@ -14,6 +14,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import t as student
 from tabulate import tabulate
 
 MODEL, TWIN = "voken", "mlm-more"
@@ -41,6 +42,7 @@ def main() -> int:
     mean = "mean" if shared == tasks else f"mean of {', '.join(shared) or 'none'}"
     tables = [
         tabulate(rows, ["", *tasks, mean, "perplexity"], tablefmt="github", disable_numparse=True),
+        *contrast_table(scores, shared, args.seeds),
         gain_table(scores, tasks, ratios(args.out)),
         *floor_table(args.out, validations[MODEL]),
     ]
@@ -104,7 +106,11 @@ def floor_table(out: Path, validations: dict[int, dict[str, float]]) -> list[str
                 told = f"voken accuracy, {where}, seed {seed}"
                 rows.append([told, percent(said[name]), percent(floors[floor]), said[name] > floors[floor]])
     shown = [[*row, "holds" if holds else "DOES NOT HOLD"] for *row, holds in rows]
-    return [tabulate(shown, ["floor", "found", "should be above", ""], tablefmt="github", disable_numparse=True)]
+    table = tabulate(shown, ["floor", "found", "should be above", ""], tablefmt="github", disable_numparse=True)
+    unigrams = floors.get("unigram_perplexity")  # folders of before don't say
+    if unigrams is None:
+        return [table]
+    return [table, f"perplexity of who knows alone how frequent pieces are: {unigrams:.0f}"]
 
 
 def percent(share: float) -> str:
@@ -144,6 +150,21 @@ def gain_table(scores: dict[str, dict[str, dict[int, float]]], tasks: list[str],
         tablefmt="github",
         disable_numparse=True,
     )
+
+
+def contrast_table(scores: dict[str, dict[str, dict[int, float]]], tasks: list[str], seeds: int) -> list[str]:
+    """Gain of the mean over tasks on that of each other row, with the 95 % interval of a paired t-test over seeds."""
+    rows, numbers = [], range(1, seeds + 1)
+    own = scores.get(MODEL, {})
+    for name, of_task in scores.items():
+        measured = own and all(seed in each[task] for each in (own, of_task) for task in tasks for seed in numbers)
+        if name == MODEL or not measured or seeds < 2 or not tasks:
+            continue
+        gains = [float(np.mean([own[task][seed] - of_task[task][seed] for task in tasks])) for seed in numbers]
+        half = student.ppf(0.975, seeds - 1) * np.std(gains, ddof=1) / seeds**0.5
+        gain = float(np.mean(gains))
+        rows.append([f"{MODEL} minus {name}", f"{gain:+.1f} [{gain - half:+.1f}, {gain + half:+.1f}]"])
+    return [tabulate(rows, ["", "mean"], tablefmt="github", disable_numparse=True)] if rows else []
 
 
 if __name__ == "__main__":

@@ -103,6 +103,12 @@ def test_a_run_that_is_cut_off_leaves_what_was_done(tmp_path: Path, ending: sign
     assert re.fullmatch(r"cut off after \d+ s" if ending == signal.SIGTERM else "running", found["second"])
 
 
+def test_a_benchmark_is_told_to_end_before_it_is_stopped(tmp_path: Path) -> None:
+    process = start(tmp_path, ("first", 20, "echo within $BENCHMARK_LIMIT s"))
+    process.communicate(timeout=30)
+    assert "within 14 s" in (tmp_path / "report.md").read_text()
+
+
 def listed_parts(**variables: str) -> list[list[str]]:
     environment = {name: value for name, value in os.environ.items() if name not in ("ENVIRONMENT", "PARTS")}
     done = subprocess.run(
@@ -114,7 +120,8 @@ def listed_parts(**variables: str) -> list[list[str]]:
 def test_the_parts_are_the_tests_the_benchmarks_and_the_quickstart_and_fit_into_half_an_hour() -> None:
     parts = listed_parts()
     names = [name for name, _, _ in parts]
-    benchmarks = {"search", "training step", "modality loss", "pre-training step", "extraction", "detection"}
+    benchmarks = {"search", "nearest image", "training step", "modality loss", "pre-training step", "vokenization"}
+    benchmarks |= {"understanding step", "extraction", "detection"}
     assert names[0] == "set-up" and benchmarks | {"machine", "tests", "quickstart"} <= set(names)
     assert sum(int(limit) for _, limit, _ in parts) <= 2100  # each may take long, not all of them: 1680 s stop it
     assert "set-up" not in [name for name, _, _ in listed_parts(ENVIRONMENT="there")]

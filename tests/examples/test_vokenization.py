@@ -240,6 +240,30 @@ def test_table_compares_each_seed_with_the_floors(tmp_path) -> None:
         ["51.00 %", "50.00 %", "holds"],
     ]
     assert "among 9 photos: lower end of [3.00 %, 5.00 %]" in rows[0][0] and "masked pieces, seed 2" in rows[3][0]
+    (tmp_path / "floors.json").write_text(json.dumps({**floors, "unigram_perplexity": 12.6}))
+    assert table.floor_table(tmp_path, {})[1] == "perplexity of who knows alone how frequent pieces are: 13"
+
+
+def test_unigrams_know_how_frequent_pieces_are() -> None:
+    class Text:
+        def __init__(self, *lines: str) -> None:
+            self.token_lines = lambda: iter(lines)
+
+    # Of a, b and c, each once more: a 3, b 2, c 1 of 6. Asked: a, a, c, c.
+    found = floors.unigram_perplexity(Text("a a", "b"), Text("a c", "", "c a"))
+    assert found == pytest.approx((3 / 6 * 3 / 6 * 1 / 6 * 1 / 6) ** (-1 / 4))
+
+
+def test_table_has_the_interval_of_a_paired_test_over_seeds() -> None:
+    scores = {
+        "voken": {"sst2": {1: 80.0, 2: 84.0, 3: 82.0}, "qqp": {1: 60.0, 2: 60.0, 3: 60.0}},
+        "mlm-more": {"sst2": {1: 78.0, 2: 78.0, 3: 78.0}, "qqp": {1: 60.0, 2: 60.0, 3: 60.0}},
+        "random": {"sst2": {1: 78.0, 2: 78.0}, "qqp": {1: 60.0, 2: 60.0}},
+    }
+    # Gains 1, 3, 2: mean 2, deviation 1, t of two degrees of freedom 4.303: 4.303 / sqrt 3 = 2.48.
+    [said] = table.contrast_table(scores, ["sst2", "qqp"], 3)
+    assert said.splitlines()[2:] == ["| voken minus mlm-more | +2.0 [-0.5, +4.5] |"]
+    assert table.contrast_table(scores, ["sst2", "qqp"], 1) == table.contrast_table(scores, [], 3) == []
 
 
 def test_table_has_means_spreads_and_gains(tmp_path, monkeypatch, capsys) -> None:

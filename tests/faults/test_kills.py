@@ -269,11 +269,12 @@ def test_killed_while_it_writes_anew_a_command_leaves_the_older_output_or_its_ow
     record_property("same bytes", 1)
 
 
-def test_torchrun_shares_one_output(world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("verb", "said"), [("extract", "12 images, 1 region of "), ("vokenize", "70000 pieces")])
+def test_torchrun_shares_one_output(world: World, tmp_path: Path, verb: str, said: str) -> None:
     _, flags, expected = world
-    arguments = ["extract", *flags["extract"], "--out", tmp_path / "out"]
+    arguments = [verb, *flags[verb], "--out", tmp_path / "out"]
     done = run_command("torchrun", "--standalone", "--nproc-per-node", 2, "--no-python", "visual-grounding", *arguments)
     assert done.returncode == 0, done.stderr
-    assert content_of(tmp_path / "out") == expected["extract"]
-    assert done.stdout.count("12 images, 1 region of ") == 1  # the first rank alone speaks
+    assert content_of(tmp_path / "out") == expected[verb]
+    assert done.stdout.count(said) == 1  # the first rank alone speaks
     assert json.loads(expected["extract"]["meta.json"])["unreadable"] == 1

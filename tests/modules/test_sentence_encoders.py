@@ -157,9 +157,18 @@ def test_folder_gives_the_model_with_its_weights_or_only_its_shape(tmp_path):
     loaded, built = load_pretrained_encoder(str(tmp_path)), build_pretrained_encoder(str(tmp_path))
     name = "embeddings.word_embeddings.weight"
     assert {weight.dtype for weight in loaded.parameters()} == {torch.float32}
+    assert loaded.config._attn_implementation == built.config._attn_implementation == "sdpa"  # torch's fused attention
     torch.testing.assert_close(loaded.state_dict()[name], model.state_dict()[name].float())
     assert {n: w.shape for n, w in built.state_dict().items()} == {n: w.shape for n, w in loaded.state_dict().items()}
     assert not torch.equal(built.state_dict()[name], loaded.state_dict()[name])
+
+
+def test_a_model_with_a_decoder_is_refused(tmp_path):
+    from transformers import T5Config, T5Model
+
+    T5Model(T5Config(vocab_size=9, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=f"{tmp_path} should be an encoder alone, .* has a decoder, too"):
+        load_pretrained_encoder(str(tmp_path))
 
 
 @pytest.mark.parametrize("load", [load_pretrained_encoder, build_pretrained_encoder])

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 import torch
 from conftest import write_store
-from small_matcher import make_bert, make_token_matcher
+from small_matcher import SIZES, make_bert, make_matcher, make_token_matcher
 from small_tokenizers import make_tokenizer
 from torch.nn import functional
 
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.index import Index, build_index
+from visual_grounding.retrieval.retriever import Retriever
+from visual_grounding.retrieval.token_matcher import save_token_matcher
+from visual_grounding.text.pretrained_tokenizer import PretrainedTokenizer
 from visual_grounding.text.sentences import sentence_starts
 from visual_grounding.vokenization import vokenizer as module
 from visual_grounding.vokenization.candidates import Candidates, choose_candidates
@@ -51,7 +54,8 @@ def naive_vectors(retriever, cutter, line):
         ids = cutter.bridge.tokenizer(line[start:stop], add_special_tokens=False)["input_ids"]
         parts = -(-len(ids) // cutter.window) if ids else 0
         for part in np.array_split(ids, parts) if parts else []:
-            tokens = torch.tensor([[2, *part, 3]])
+            opening, closing = cutter.bridge.tokenizer.cls_token_id, cutter.bridge.tokenizer.sep_token_id
+            tokens = torch.tensor([[opening, *part, closing]])
             with torch.no_grad():
                 states = bert(tokens, output_hidden_states=True).hidden_states[-2:]
             for state in torch.cat(states, dim=-1)[0, 1:-1]:
@@ -62,9 +66,29 @@ def naive_vectors(retriever, cutter, line):
     return found
 
 
+@pytest.fixture(scope="module")
+def roberta_world(tmp_path_factory):
+    """The same with a RoBERTa: byte-level pieces; positions are counted from its padding's number on."""
+    from transformers import RobertaConfig, RobertaModel
+
+    folder = tmp_path_factory.mktemp("roberta")
+    make_tokenizer(folder / "roberta", "bytes")
+    torch.manual_seed(0)
+    config = RobertaConfig(vocab_size=400, max_position_embeddings=20, pad_token_id=1, **SIZES)
+    RobertaModel(config).save_pretrained(folder / "roberta")
+    tokenizer = PretrainedTokenizer(str(folder / "roberta"))
+    assert tokenizer.tokenizer.pad_token_id == 1 and len(tokenizer.tokenizer) <= config.vocab_size
+    features = np.random.default_rng(0).normal(size=(40, 1, 6)).astype(np.float16)
+    save_token_matcher(folder / "matcher", make_matcher(folder / "roberta"), tokenizer, "roberta", None)
+    retriever = Retriever.load(folder / "matcher")
+    build_index(retriever, FeatureStore(write_store(folder / "store", features)), folder / "index")
+    return retriever, Index(folder / "index"), Cutter(str(folder / "matcher" / "text_encoder"), window=10)
+
+
+@pytest.mark.parametrize("kind", ["world", "roberta_world"])
 @pytest.mark.parametrize("batch_tokens", [1, 30, 10_000])
-def test_vokens_are_those_of_a_naive_loop(world, batch_tokens):
-    retriever, index, cutter = world
+def test_vokens_are_those_of_a_naive_loop(request, kind, batch_tokens):
+    retriever, index, cutter = request.getfixturevalue(kind)
     candidates = all_candidates(index)
     text = cutter.cut(LINES)
     labels = TokenVokenizer(retriever, index, candidates, batch_tokens).label_pieces(text, 0)

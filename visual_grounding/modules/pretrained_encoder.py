@@ -43,7 +43,7 @@ def read_encoder(name: str, symbols: Sequence[str], place: str) -> ReadEncoder:
     """
     bridge = TokenizerBridge(name)
     reads = EncoderInput(bridge, symbols, place)
-    model = _encoder_named(name)
+    model = load_pretrained_encoder(name)
     kind, padding = model.config.model_type, model.config.pad_token_id
     if padding != PAD and any(family in kind for family in POSITIONS_AFTER_PADDING):
         raise InputError(
@@ -76,15 +76,8 @@ def read_layers(name: str) -> ReadEncoder:
     Raises:
         InputError: nothing loads from there, or it is no encoder.
     """
-    model = _encoder_named(name)
-    return ReadEncoder({"config": model.config.to_dict()}, model.state_dict())
-
-
-def _encoder_named(name: str) -> Any:
     model = load_pretrained_encoder(name)
-    if model.config.is_encoder_decoder:
-        raise InputError(f"{name} should be an encoder alone, such as a BERT or an ALBERT, but has a decoder, too.")
-    return model
+    return ReadEncoder({"config": model.config.to_dict()}, model.state_dict())
 
 
 def build_encoder(choices: Mapping[str, Any]) -> "PretrainedEncoder":

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..errors import InputError
 from ..text.pretrained_tokenizer import load_pretrained
 from ..text.words import PAD
 from .sru import SRU
@@ -163,11 +164,14 @@ def load_pretrained_encoder(name: str) -> Any:
     """A transformers model with its weights in float32, from a hub name or a folder.
 
     Raises:
-        InputError: nothing loads from there.
+        InputError: nothing loads from there, or what does has a decoder, too.
     """
     from transformers import AutoModel
 
-    return load_pretrained(AutoModel, name).float()
+    model = load_pretrained(AutoModel, name)
+    if model.config.is_encoder_decoder:  # what it says of a text would be its decoder's states, or an error
+        raise InputError(f"{name} should be an encoder alone, such as a BERT or an ALBERT, but has a decoder, too.")
+    return model.float()
 
 
 def build_pretrained_encoder(name: str) -> Any:
