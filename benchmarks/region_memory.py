@@ -2,9 +2,9 @@
 
   python benchmarks/region_memory.py --out memory.png [--positions 0 1 4 8 16 36 72 144]
 
-`grounded_albert` says 15 % of the words of 32 lines of 64 pieces, and is updated by Adam; its sizes are those of
-`examples/grounding_strategies`. Each number of positions is measured in a process of its own: on a CPU its highest
-resident memory, on CUDA the most that torch had allocated. Nothing is judged.
+`grounded_albert` says 15 % of the words of a batch, 32 lines of 64 pieces, and is updated by Adam. Each number of
+positions is measured in a process of its own: on a CPU its highest resident memory, on CUDA the most that torch had
+allocated. Nothing is judged.
 """
 
 import argparse
@@ -17,31 +17,36 @@ from pathlib import Path
 import torch
 from pairs import in_time
 
-BATCH, PIECES, WORDS, HIDDEN = 32, 64, 30_522, 0.15
+WORDS, HIDDEN = 30_522, 0.15
 
 
 def measure(positions: int, args: argparse.Namespace) -> float:
     """Memory of two steps, in GB."""
+    from transformers import AutoConfig
+
     from visual_grounding.models.grounded_albert import GroundedAlbertModel
     from visual_grounding.modules.grounded_encoder import GroundedEncoder
+    from visual_grounding.modules.pretrained_encoder import first_layers
 
     device = args.device
-    config = {"model_type": "bert", "vocab_size": WORDS, "pad_token_id": 1, "hidden_size": args.size}
-    config |= {"num_attention_heads": args.heads, "intermediate_size": 4 * args.size}
-    text, cross_modal = (
-        {"config": {**config, "num_hidden_layers": layers}, "opening": [0], "closes": True, "max_positions": 511}
-        for layers in (args.layers, args.cross_modal_layers)
-    )
+    if args.encoder:
+        config = AutoConfig.from_pretrained(args.encoder, trust_remote_code=False).to_dict()
+    else:
+        config = {"model_type": "bert", "vocab_size": WORDS, "hidden_size": 384, "num_attention_heads": 12}
+        config |= {"intermediate_size": 4 * 384, "num_hidden_layers": 6}
+    text = {"config": {**config, "pad_token_id": 1}, "opening": [0], "closes": True, "max_positions": 511}
+    cross_modal = text if args.cross_modal_layers is None else first_layers(text, args.cross_modal_layers)
+    words = config["vocab_size"]
     encoder = GroundedEncoder(text, cross_modal, args.feature_size if positions else 0, 24, bool(positions))
     encoder.freeze_text()
     model = GroundedAlbertModel(encoder).to(device).train()
-    tokens = torch.randint(5, WORDS, (BATCH, PIECES), device=device)
-    hidden = torch.rand(BATCH, PIECES, device=device) < HIDDEN
-    asked = torch.ones(BATCH, dtype=torch.bool, device=device)
+    tokens = torch.randint(5, words, (args.batch_size, args.pieces), device=device)
+    hidden = torch.rand(args.batch_size, args.pieces, device=device) < HIDDEN
+    asked = torch.ones(args.batch_size, dtype=torch.bool, device=device)
     visual = None
     if positions:
-        absent = torch.zeros(BATCH, 1, positions, dtype=torch.bool, device=device)
-        features = torch.randn(BATCH, 1, positions, args.feature_size, device=device).half()
+        absent = torch.zeros(args.batch_size, 1, positions, dtype=torch.bool, device=device)
+        features = torch.randn(args.batch_size, 1, positions, args.feature_size, device=device).half()
         visual = {"features": features, "padding_mask": absent}
     optimizer = torch.optim.Adam([each for each in model.parameters() if each.requires_grad])
     for _ in range(2):
@@ -58,10 +63,10 @@ def main() -> int:
     """Measure each in a process of its own, print and draw them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--positions", type=int, nargs="+", default=[0, 1, 4, 8, 16, 36, 72, 144], help="N times R")
-    parser.add_argument("--layers", type=int, default=6, help="of the text encoder")
-    parser.add_argument("--cross-modal-layers", type=int, default=3)
-    parser.add_argument("--size", type=int, default=384)
-    parser.add_argument("--heads", type=int, default=12)
+    parser.add_argument("--encoder", help="of text: a name or folder (default: a BERT of 6 layers, 384 wide)")
+    parser.add_argument("--cross-modal-layers", type=int, help="(default: the text encoder's)")
+    parser.add_argument("--pieces", type=int, default=64, help="of a line")
+    parser.add_argument("--batch-size", type=int, default=32, help="lines")
     parser.add_argument("--feature-size", type=int, default=1024)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, help="where to draw")
@@ -72,8 +77,9 @@ def main() -> int:
         return 0
     found = {}
     for positions in in_time(args.positions):
-        sizes = ("layers", "cross_modal_layers", "size", "heads", "feature_size", "device")
-        flags = [word for name in sizes for word in (f"--{name.replace('_', '-')}", str(getattr(args, name)))]
+        names = ("encoder", "cross_modal_layers", "pieces", "batch_size", "feature_size", "device")
+        given = {name.replace("_", "-"): getattr(args, name) for name in names if getattr(args, name) is not None}
+        flags = [word for name, value in given.items() for word in (f"--{name}", str(value))]
         command = [sys.executable, __file__, "--alone", "--positions", str(positions), *flags]
         found[positions] = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
         print(f"{positions} positions: {found[positions]:.2f} GB", flush=True)

@@ -5,6 +5,7 @@
 #   finish                waits for all of them
 #   step TEXT             says what comes; it, or the first `later`, makes OUT, and takes it for this recipe alone
 #   check_among …         refuses unknown words of a choice
+#   report_seeds          tables of what the seeds' folders have in scores/
 #
 # A command that was stopped is given again: fairseq-train goes on from its last checkpoint, visual-grounding's verbs
 # from what they finished. Below are the choices of every recipe, each an environment variable.
@@ -116,6 +117,27 @@ finish() {
     if [ "$(wc -l <"$succeeded")" -ne "$lanes" ]; then
         echo "Not all of it was done; given again, the same command goes on." >&2
         exit 1
+    fi
+}
+
+# OUT/table: what all seeds that there are have, with one test over them; OUT/table-seed1: what seed 1 alone has.
+report_seeds() {
+    local path run others=() shared=() alone=()
+    for run in "$OUT"/seed*; do if [ "$run" != "$OUT/seed1" ]; then others+=("$run"); fi; done
+    for path in "$OUT"/seed1/scores/*/scores.json; do
+        path=${path#"$OUT/seed1/"} path=${path%/scores.json}
+        for run in "${others[@]}"; do
+            if [ ! -f "$run/$path/scores.json" ]; then alone+=("$path") && continue 2; fi
+        done
+        shared+=("$path")
+    done
+    if [ ${#shared[@]} != 0 ]; then
+        shared=(--only "${shared[@]}")
+        visual-grounding report runs "$OUT/seed1" "${others[@]}" "${shared[@]}" --out "$OUT/table"
+    fi
+    if [ ${#alone[@]} != 0 ]; then
+        alone=(--only "${alone[@]}")
+        visual-grounding report runs "$OUT/seed1" "${alone[@]}" --out "$OUT/table-seed1"
     fi
 }
 

@@ -24,7 +24,7 @@ from visual_grounding.errors import InputError
 from visual_grounding.storage.lines import read_lines
 from visual_grounding.text.resemblance import letters
 
-WORDS = 45  # of a passage: about 64 pieces
+UNKNOWN = "<unk>"  # WikiText's, for a rare word
 VECTOR_SIZE = 100
 REGIONS = (1, 4, 8, 16)
 LEAST_SCORE = 0.3
@@ -35,11 +35,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the data's folder")
     parser.add_argument("--out", type=Path, required=True, help="where to write")
+    parser.add_argument("--words", type=int, default=22, help="of a passage, at most; 10 words are about 11 pieces")
     parser.add_argument("--limit", type=int, help="rows of each file to keep, to try the recipe")
     args = parser.parse_args()
     try:
         collection = write_captions(args.data / "flickr8k", args.out, args.limit)
-        wiki = write_wiki(args.data / "downstream/wikitext103", args.out / "wiki", args.limit)
+        wiki = write_wiki(args.data / "downstream/wikitext103", args.out / "wiki", args.words, args.limit)
         write_vectors([*(caption for _, caption in collection), *wiki], args.out / "vectors.txt")
         write_regions(args.data / "flickr8k/regions", args.out / "regions")
         write_nouns(args.data / "flickr8k/regions/label_names.txt", collection, args.out / "nouns.tsv")
@@ -77,29 +78,32 @@ def write_captions(data: Path, out: Path, limit: int | None) -> list[tuple[str, 
     return found["train"]
 
 
-def passages(lines: Iterable[str]) -> Iterator[str]:
-    """Parts of paragraphs, each at most `WORDS` long and as long as all others of its paragraph, but for one word.
+def passages(lines: Iterable[str], most: int) -> Iterator[str]:
+    """Parts of paragraphs, each at most `most` words long and as long as all others of its paragraph, but for one word;
+    those with a word that WikiText doesn't know are left out.
 
-    >>> list(passages(["= Head =", "", "a b c"]))
-    ['a b c']
+    >>> list(passages(["= Head =", "", "a b c", "<unk> a b c"], most=2))
+    ['a', 'b c', 'b c']
     """
     for line in lines:
         words = line.replace(" @-@ ", "-").replace(" @,@ ", ",").replace(" @.@ ", ".").split()
         if not words or words[0] == "=":
             continue
-        parts = -(-len(words) // WORDS)
+        parts = -(-len(words) // most)
         for part in range(parts):
-            yield " ".join(words[len(words) * part // parts : len(words) * (part + 1) // parts])
+            passage = words[len(words) * part // parts : len(words) * (part + 1) // parts]
+            if UNKNOWN not in passage:  # tokenizers take it for three words, that a model would learn to tell
+                yield " ".join(passage)
 
 
-def write_wiki(data: Path, out: Path, limit: int | None) -> list[str]:
+def write_wiki(data: Path, out: Path, most: int, limit: int | None) -> list[str]:
     """WikiText's validation part to learn from, the halves of its test part to develop and to test on."""
-    learned = list(passages(read_lines(data / "valid.txt")))[:limit]
+    learned = list(passages(read_lines(data / "valid.txt"), most))[:limit]
     lines = read_lines(data / "test.txt")
     middle = len(lines) // 2
     write(out / "train.txt", learned)
-    write(out / "valid.txt", list(passages(lines[:middle]))[:limit])
-    write(out / "test.txt", list(passages(lines[middle:]))[:limit])
+    write(out / "valid.txt", list(passages(lines[:middle], most))[:limit])
+    write(out / "test.txt", list(passages(lines[middle:], most))[:limit])
     return learned
 
 

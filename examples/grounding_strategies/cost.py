@@ -1,10 +1,12 @@
-"""Perplexity, memory and time against the regions of a photo, as one table (GS Table 1).
+"""Perplexity, memory and time against the regions of a photo, as one table (GS Table 1), and what the recipe stands on.
 
-    python cost.py --out out --seeds 3
+    python cost.py --out out
 
 Reads of each strategy OUT/seedN/scores/captions.NAME.blank/scores.json, the seconds that its pre-training took of
-OUT/done/seedN/pretrain-NAME, and the memory of a step with as many regions of OUT/logs/memory.log, which
-`benchmarks/region_memory.py` printed; writes OUT/cost.md.
+OUT/done/seedN/pretrain-NAME (of one that was stopped, those since it went on), and the memory of a step with as many
+positions of OUT/logs/memory.log and memory-regions.log, which `benchmarks/region_memory.py` printed; writes
+OUT/cost.md. OUT/floors.md is of OUT/seedN/scores/floor.*: a model with photos against its twin, which learned from the
+same text without.
 """
 
 import argparse
@@ -16,40 +18,85 @@ from pathlib import Path
 import numpy as np
 from tabulate import tabulate
 
+# Row -> strategy, positions that its photos take, and which log has their memory.
 ROWS = {
-    "0": "none-captions",
-    "whole image": "i2t",
-    "1": "regions-1",
-    "4": "regions-4",
-    "8": "regions-8",
-    "16": "regions-16",
+    "0": ("none-captions", "0", "memory"),
+    "whole image": ("i2t", "1", "memory"),
+    "1": ("regions-1", "1", "memory-regions"),
+    "4": ("regions-4", "4", "memory-regions"),
+    "8": ("regions-8", "8", "memory-regions"),
+    "16": ("regions-16", "16", "memory-regions"),
+}
+# Comparison with the twin -> what it is, and whether its perplexity has to be lower.
+FLOORS = {
+    "floor.i2t": ("own photo", True),
+    "floor.i2t.shuffled": ("another's photo", False),
+    "floor.i2t-shuffled": ("learned with others' photos, own photo", False),
+    "floor.i2t-shuffled.shuffled": ("learned with others' photos, another's photo", False),
 }
 
 
 def main() -> int:
-    """Write the table of those strategies that were trained."""
+    """Write both tables, of what is there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, default=1)
     args = parser.parse_args()
-    memory = dict(re.findall(r"^(\d+) positions: ([\d.]+) GB$", (args.out / "logs/memory.log").read_text(), re.M))
-    rows, seeds = [], range(1, args.seeds + 1)
-    for regions, name in ROWS.items():
-        if (args.out / "done" / "seed1" / f"pretrain-{name}").is_file():
-            told = spread([perplexity(args.out, seed, name) for seed in seeds])
-            taken = spread([time(args.out, seed, name) for seed in seeds], digits=0)
-            rows.append([regions, told, memory[regions if regions.isdecimal() else "1"], taken])
-    head = ["regions", "perplexity of captions", "memory of a step, GB", "seconds of pre-training"]
-    table = tabulate(rows, head, tablefmt="github", disable_numparse=True)
-    (args.out / "cost.md").write_text(f"{table}\n", encoding="utf-8")
-    print(table)
+    for name, table in (("cost", cost_table(args.out)), ("floors", floor_table(args.out))):
+        (args.out / f"{name}.md").write_text(f"{table}\n", encoding="utf-8")
+        print(table)
     return 0
+
+
+def seeds_of(out: Path) -> list[int]:
+    """Those that there are."""
+    return sorted(int(path.name.removeprefix("seed")) for path in out.glob("seed*") if path.name[4:].isdecimal())
+
+
+def cost_table(out: Path) -> str:
+    """Table 1, of the strategies that were trained, each over the seeds that it was trained with."""
+    rows = []
+    for regions, (name, positions, log) in ROWS.items():
+        seeds = [seed for seed in seeds_of(out) if perplexity_file(out, seed, name).is_file()]
+        if seeds:
+            told = spread([perplexity(out, seed, name) for seed in seeds])
+            taken = spread([time(out, seed, name) for seed in seeds], digits=0)
+            rows.append([regions, told, memory(out, log).get(positions, "–"), taken])
+    head = ["regions", "perplexity of captions", "memory of a step, GB", "seconds of pre-training"]
+    return tabulate(rows, head, tablefmt="github", disable_numparse=True)
+
+
+def floor_table(out: Path) -> str:
+    """Each floor with each seed: perplexity minus the twin's, with its 95 % interval."""
+    rows = []
+    for name, (said, lower) in FLOORS.items():
+        for seed in seeds_of(out):
+            path = out / f"seed{seed}" / "scores" / name / "scores.json"
+            if path.is_file():
+                found = json.loads(path.read_text(encoding="utf-8"))["comparison"]
+                holds = (found["high"] < 0) == lower
+                interval = f"{found['delta']:+.1f} [{found['low']:+.1f}, {found['high']:+.1f}]"
+                rows.append(
+                    [said, seed, interval, "below" if lower else "not below", "holds" if holds else "DOES NOT HOLD"]
+                )
+    head = ["i2t minus none-captions, captions", "seed", "perplexity", "should be", ""]
+    return tabulate(rows, head, tablefmt="github", disable_numparse=True)
+
+
+def memory(out: Path, log: str) -> dict[str, str]:
+    """Positions -> GB, of what was measured."""
+    path = out / "logs" / f"{log}.log"
+    return dict(re.findall(r"^(\d+) positions: ([\d.]+) GB$", path.read_text(), re.M)) if path.is_file() else {}
+
+
+def perplexity_file(out: Path, seed: int, name: str) -> Path:
+    """Scores of development captions with their own photo."""
+    folder = f"captions.{name}" + ("" if name.startswith("none") else ".blank")
+    return out / f"seed{seed}" / "scores" / folder / "scores.json"
 
 
 def perplexity(out: Path, seed: int, name: str) -> float:
     """Of development captions with their own photo."""
-    folder = out / f"seed{seed}" / "scores" / (f"captions.{name}" + ("" if name.startswith("none") else ".blank"))
-    systems = json.loads((folder / "scores.json").read_text(encoding="utf-8"))["systems"]
+    systems = json.loads(perplexity_file(out, seed, name).read_text(encoding="utf-8"))["systems"]
     return float(systems["hypothesis"]["perplexity"]["mean"])
 
 

@@ -37,16 +37,14 @@ score() { # SEED TASK STRATEGY: OUT/seedS/scores/TASK.STRATEGY, against the enco
 }
 split_of() { case $1 in sick) echo valid ;; *) echo test ;; esac } # SICK's own test set isn't at hand
 
-others=()
 for seed in $(seq "$SEEDS"); do
-    if [ "$seed" != 1 ]; then others+=("$OUT/seed$seed"); fi
     step "seed $seed: perplexities, tasks"
     for name in $STRATEGIES; do later perplexities "$seed" "$name"; done
     # The floors: the same captions, asked of the twin that learned from the same text without photos.
     for name in i2t i2t-shuffled; do
         if ! asked "$name " || ! asked "none-captions "; then continue; fi
         twin=(--split captions-valid --twin-checkpoint "$OUT/seed$seed/pretrained/none-captions/checkpoint_last.pt")
-        later perplexity "$seed" "floor.$name" "$name" "${twin[@]}"
+        later perplexity "$seed" "floor.$name" "$name" "${twin[@]}" --image-order congruent
         later perplexity "$seed" "floor.$name.shuffled" "$name" "${twin[@]}" --image-order shuffled
     done
     for task in $TASKS; do
@@ -54,9 +52,16 @@ for seed in $(seq "$SEEDS"); do
     done
 done
 finish
-step "tables over seeds: OUT/table"
-visual-grounding report runs "$OUT/seed1" "${others[@]}" --out "$OUT/table"
+step "tables over seeds: OUT/table, and of what seed 1 alone has: OUT/table-seed1"
+report_seeds
 
-# Table 1: perplexity, memory and time against the regions of a photo.
-run memory python benchmarks/region_memory.py --positions 0 1 4 8 16 --device "$DEVICE" --out "$OUT/memory.png"
-python $here/cost.py --out "$OUT" --seeds "$SEEDS"
+# Table 1: perplexity, memory and time against the regions of a photo; the floors.
+memory() { # NAME FLAGS…: of a step with as many positions
+    local name=$1
+    shift
+    run "$name" env BENCHMARK_LIMIT=3600 python benchmarks/region_memory.py --encoder "$BERT" "${sizes[@]}" --pieces "$PIECES" \
+        --batch-size "$BATCH" --device "$DEVICE" "$@" --out "$OUT/$name.png"
+}
+memory memory --positions 0 1
+if asked regions-; then memory memory-regions --feature-size 64 --positions 1 4 8 16; fi
+python $here/cost.py --out "$OUT"

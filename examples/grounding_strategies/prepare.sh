@@ -7,7 +7,7 @@ if [ ! -d "$DATA/flickr8k" ]; then
     exit 2
 fi
 step "captions, passages of WikiText, word vectors, nouns; photos as one region each"
-run texts python $here/corpora.py --data "$DATA" --out "$OUT" ${LIMIT:+--limit "$LIMIT"}
+run texts python $here/corpora.py --data "$DATA" --out "$OUT" --words $((PIECES * 7 / 10)) ${LIMIT:+--limit "$LIMIT"}
 run photos visual-grounding import --arrays "$DATA/flickr8k/features/mobilenet1.0_pooled1024.npy" --keys "$OUT/photos.keys" \
     --made-by "MobileNetV1 1.0, mean of conv_pw_12" --out "$OUT/photos"
 for regions in 1 4 8 16; do
@@ -49,7 +49,7 @@ for split in train valid; do
     run "pair-$split" visual-grounding retrieve --method paired --image-features "$OUT/photos" \
         --keys "$OUT/captions/$split.keys" --text "$OUT/captions/$split.txt" --out "$OUT/ids/paired/$split"
 done
-masked=(--mask-prob 0.15 --mask-tokenizer "$BERT")
+masked=(--mask-prob 0.15 --mask-tokenizer "$BERT" --mask-max-pieces "$PIECES")
 for method in $METHODS; do later find_images "$method" "$OUT/wiki/valid.txt" "wiki/$method/valid" -n 24 "${masked[@]}"; done
 for name in object-1 object-4; do # their nouns are fewer, not the first of eight
     if asked "$name "; then later find_images object "$OUT/wiki/valid.txt" "wiki/$name/valid" -n "${name#*-}" "${masked[@]}"; fi

@@ -31,8 +31,8 @@ pretrain() { # SEED STRATEGY: OUT/seedS/pretrained/STRATEGY
     # Epochs between validations: --max-update asks for one at the end, and others would take a fifth of the time.
     run "seed$1/pretrain-$2" fairseq-train "$OUT/bin/wiki" --user-dir visual_grounding --task grounded_lm \
         --arch grounded_albert --grounded-text-encoder "$BERT" "${sizes[@]}" --visual-standardise --criterion grounded_masked_lm \
-        --max-pieces 64 --optimizer adam --clip-norm 1 --lr-scheduler polynomial_decay "${rates[@]}" --total-num-update "$UPDATES" \
-        --max-update "$UPDATES" --no-epoch-checkpoints --validate-interval 1000 --save-dir "$OUT/seed$1/pretrained/$2" \
+        --max-pieces "$PIECES" --batch-size "$BATCH" --optimizer adam --clip-norm 1 --lr-scheduler polynomial_decay "${rates[@]}" \
+        --total-num-update "$UPDATES" --max-update "$UPDATES" --no-epoch-checkpoints --validate-interval 1000 --save-dir "$OUT/seed$1/pretrained/$2" \
         --seed "$1" "${device[@]}" --log-format simple "${more[@]}"
 }
 tune() { # SEED STRATEGY TASK: OUT/seedS/tuned/TASK/STRATEGY; bert is the encoder alone

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -29,7 +30,7 @@ def run_script(folder, name, **environment):
 
 def test_passages_are_parts_of_paragraphs_and_lose_no_word():
     line = " ".join(f"w{n}" for n in range(100))
-    found = list(corpora.passages([" = Head = ", "", line, "a @-@ b"]))
+    found = list(corpora.passages([" = Head = ", "", line, "a @-@ b"], 45))
     assert " ".join(found[:-1]) == line and [len(part.split()) for part in found] == [33, 33, 34, 1]
 
 
@@ -54,7 +55,8 @@ def test_overlap_is_counted_whatever_case_and_punctuation():
 
 def test_cost_against_regions_is_of_what_was_trained(tmp_path, monkeypatch, capsys):
     (tmp_path / "logs").mkdir()
-    (tmp_path / "logs/memory.log").write_text("0 positions: 1.00 GB\n1 positions: 1.25 GB\n16 positions: 2.50 GB\n")
+    (tmp_path / "logs/memory.log").write_text("0 positions: 1.00 GB\n1 positions: 1.25 GB\n")
+    (tmp_path / "logs/memory-regions.log").write_text("1 positions: 1.20 GB\n16 positions: 2.50 GB\nno time for 4\n")
     found = {"none-captions": ((10, 12), (60, 60)), "i2t": ((9, 9), (70, 80)), "regions-16": ((8, 8.5), (100, 102))}
     for name, of_seeds in found.items():
         for seed, (perplexity, seconds) in enumerate(zip(*of_seeds), 1):
@@ -65,15 +67,39 @@ def test_cost_against_regions_is_of_what_was_trained(tmp_path, monkeypatch, caps
             done = tmp_path / f"done/seed{seed}/pretrain-{name}"
             done.parent.mkdir(parents=True, exist_ok=True)
             done.write_text(f"{seconds} s\nfairseq-train")
-    monkeypatch.setattr(sys, "argv", ["cost.py", "--out", str(tmp_path), "--seeds", "2"])
+    of_one_seed = tmp_path / "seed1/scores/captions.regions-8.blank"  # seed 2 hasn't it, nor the log its memory
+    shutil.copytree(tmp_path / "seed1/scores/captions.i2t.blank", of_one_seed)
+    (tmp_path / "done/seed1/pretrain-regions-8").write_text("90 s\nfairseq-train")
+    monkeypatch.setattr(sys, "argv", ["cost.py", "--out", str(tmp_path)])
     assert cost.main() == 0
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in read_lines(tmp_path / "cost.md")[2:]]
     # deviations by hand: sqrt(2) = 1.4, 0, sqrt(0.125) = 0.4; of seconds 0, sqrt(50) = 7, sqrt(2) = 1
     assert rows == [
         ["0", "11.0 ± 1.4", "1.00", "60 ± 0"],
         ["whole image", "9.0 ± 0.0", "1.25", "75 ± 7"],
+        ["8", "9.0", "–", "90"],
         ["16", "8.2 ± 0.4", "2.50", "101 ± 1"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high", "holds"),
+    [
+        ("floor.i2t", -2.0, -0.1, "holds"),
+        ("floor.i2t", -2.0, 0.1, "DOES NOT HOLD"),
+        ("floor.i2t.shuffled", 1.0, 2.0, "holds"),
+        ("floor.i2t-shuffled", -1.0, 0.5, "holds"),
+        ("floor.i2t-shuffled.shuffled", -1.0, -0.5, "DOES NOT HOLD"),
+    ],
+)
+def test_floors_are_held_against_the_twin(tmp_path, name, low, high, holds):
+    scores = tmp_path / "seed2/scores" / name
+    scores.mkdir(parents=True)
+    comparison = {"delta": (low + high) / 2, "low": low, "high": high}
+    (scores / "scores.json").write_text(json.dumps({"comparison": comparison}))
+    [row] = cost.floor_table(tmp_path).splitlines()[2:]
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells[1:3] == ["2", f"{(low + high) / 2:+.1f} [{low:+.1f}, {high:+.1f}]"] and cells[4] == holds
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -96,6 +122,7 @@ def test_strategies_run_from_raw_files_to_scores_on_a_slice(real_data, tmp_path)
     names = {row["name"] for row in rows}
     assert {"scores/floor.i2t", "scores/floor.i2t.shuffled", "scores/rte.scene-16"} <= names
     assert [line.split("|")[1].strip() for line in read_lines(tmp_path / "cost.md")[2:]] == ["0", "whole image"]
+    assert len(read_lines(tmp_path / "floors.md")) == 4
     assert (tmp_path / "memory.png").stat().st_size > 0
     asked = {
         name: json.loads((tmp_path / f"seed1/{name}/scores.json").read_text())["test_set"]["sha256"] for name in names
@@ -106,22 +133,38 @@ def test_strategies_run_from_raw_files_to_scores_on_a_slice(real_data, tmp_path)
     assert json.loads((tmp_path / "overlap.json").read_text())["rte.test.first"] == {"sentences": 4, "captions": 0}
     # Another strategy in the same folder; what is done stays.
     done_before = {path: path.stat().st_mtime_ns for path in (tmp_path / "done").rglob("*") if path.is_file()}
-    choices.update(STRATEGIES="keyword-4 object-1", TUNED="")
+    choices.update(STRATEGIES="keyword-4 object-1 both regions-4 i2t-shuffled none", TUNED="")
     for part in ("prepare", "train", "evaluate"):
         done = run_script("grounding", f"{part}.sh", DATA=real_data, OUT=tmp_path, **choices, **for_scripts())
         assert done.returncode == 0, f"{part}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     rows = json.loads((tmp_path / "table/runs.json").read_text())["rows"]
     kinds = ("captions.{}.shuffled", "captions.{}.blank", "wiki.{}")
-    new = {f"scores/{kind.format(name)}" for name in ("keyword-4", "object-1") for kind in kinds}
-    assert {row["name"] for row in rows} == names | new
+    with_images = ("keyword-4", "object-1", "both", "regions-4", "i2t-shuffled")
+    new = {f"scores/{kind.format(name)}" for name in with_images for kind in kinds}
+    assert {row["name"] for row in rows} == names | new | {"scores/captions.none", "scores/wiki.none"}
     assert {path: path.stat().st_mtime_ns for path in done_before} == done_before
+    table = [line.split("|")[1:-1] for line in read_lines(tmp_path / "cost.md")[2:]]
+    assert [row[0].strip() for row in table] == ["0", "whole image", "4"]
+    assert all(float(row[2]) > 0 for row in table)
+    # All tasks from their files.
+    choices.update(STRATEGIES="none", TASKS="sick joci vua vuan pdtb")
+    done = run_script("grounding", "prepare.sh", DATA=real_data, OUT=tmp_path, **choices, **for_scripts())
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    for task in choices["TASKS"].split():
+        assert all((tmp_path / "tasks" / task / f"{split}.first").stat().st_size for split in ("train", "valid")), task
+
+
+@pytest.mark.parametrize("tuned", ["object-1", "scene-24"])
+def test_strategies_whose_images_tasks_have_not_are_not_tuned(tuned, tmp_path):
+    done = run_script("grounding", "train.sh", OUT=tmp_path, STRATEGIES=f"none {tuned} scene-16", TUNED=tuned)
+    assert done.returncode == 2 and f"TUNED should be among none scene-16, but has '{tuned}'" in done.stderr
 
 
 @pytest.mark.data
 @pytest.mark.slow
 def test_understanding_runs_from_raw_files_to_predictions_on_a_slice(real_data, tmp_path, capsys):
     choices = {"LIMIT": 60, "NLI_UPDATES": 4, "NER_UPDATES": 4, "RETRIEVER_EPOCHS": 1}
-    for part in ("prepare", "train"):
+    for part in ("prepare", "train", "evaluate"):
         done = run_script("awareness", f"{part}.sh", DATA=real_data, OUT=tmp_path, **choices, **for_scripts())
         assert done.returncode == 0, f"{part}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     for task, metric in (("nli", "accuracy"), ("ner", "entity_f1")):
@@ -134,3 +177,11 @@ def test_understanding_runs_from_raw_files_to_predictions_on_a_slice(real_data, 
         assert [found[name]["images"] for name in ("hypothesis", "twin")] == ["congruent", "none"]
         assert 0 <= found["hypothesis"][metric]["mean"] <= 1
     assert json.loads((tmp_path / "overlap.json").read_text())["nli.test.first"]["sentences"] == 60
+    rows = {row["name"]: row for row in json.loads((tmp_path / "table/runs.json").read_text())["rows"]}
+    asked = [f"{task}.{split}" for task, split in (("nli", "valid"), ("nli", "test"), ("ner", "valid"))]
+    assert rows.keys() == {f"scores/{name}.{of}" for name in ("text-only", "shuffled", "blank") for of in asked}
+
+
+def test_features_of_ones_own_are_refused_where_they_are_not_read(tmp_path):
+    done = run_script("awareness", "prepare.sh", OUT=tmp_path, FEATURES="extract")
+    assert done.returncode == 2 and "FEATURES should be given, those of the data's folder" in done.stderr

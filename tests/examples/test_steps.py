@@ -131,6 +131,23 @@ def test_every_round_of_lanes_is_waited_for(recipe, tmp_path):
     assert not (tmp_path / "out/done/third").exists()
 
 
+def test_tables_are_of_what_all_seeds_have_and_of_what_the_first_alone_has(recipe, tmp_path):
+    def scored(*places: str) -> str:
+        for place in places:
+            (tmp_path / "out" / place).mkdir(parents=True)
+            (tmp_path / "out" / place / "scores.json").touch()
+        said = recipe('visual-grounding() { echo "$@"; }\nreport_seeds')
+        assert said.returncode == 0, said.stderr
+        return said.stdout.replace(f"{tmp_path}/out/", "")
+
+    both = "report runs seed1 {}--only scores/a scores/b --out table\n"
+    assert scored("seed1/scores/a", "seed1/scores/b") == both.format("")
+    (tmp_path / "out/seed2/scores/c.partial").mkdir(parents=True)
+    table = "report runs seed1 seed2 --only scores/b --out table\n"
+    assert scored("seed2/scores/b") == table + "report runs seed1 --only scores/a --out table-seed1\n"
+    assert scored("seed2/scores/a") == both.format("seed2 ")
+
+
 def test_temporary_files_go_with_the_recipe_and_a_preload_of_the_user_stays(recipe):
     ended = recipe('test -d "$temporary"; echo "$temporary"')
     assert ended.returncode == 0 and not Path(ended.stdout.strip()).exists()

@@ -18,7 +18,7 @@ from .presets import register_presets
 from .pretrained_start import read_pretrained
 from .visual_model import ImageProjectionConfig, VisualAttentionConfig, features_of, take_feature_size
 
-BERT = "bert-base-uncased"  # VA §4.3
+BERT = "bert-base-uncased"  # VA §4.2
 
 
 @dataclass

@@ -40,7 +40,7 @@ METHODS = {  # imported when they are asked for
     "paired": "visual_grounding.retrieval.paired:PairedFinder",
     "scene": "visual_grounding.retrieval.scene:SceneFinder",
 }
-IMAGES_PER_SENTENCE = 8  # VA §3.2
+IMAGES_PER_SENTENCE = 8  # VA §4.1
 SENTENCES_PER_SHARD = 8192
 _MOST_OF_FEW = 1024  # images per sentence where the collection has fewer: rows are filled up with −1
 
