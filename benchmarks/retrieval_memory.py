@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from pairs import exit_status, machine, verdict
+from pairs import exit_status, in_time, machine, verdict
 from retrieval_world import positive, write_captions, write_retriever, write_store, write_text
 
 GOAL = 1.05
@@ -65,7 +65,7 @@ def main() -> int:
         folder = Path(name)
         retriever = write_retriever(folder / "retriever", args.size, 16, "bag")
         text = write_text(folder / "text", args.sentences)
-        for images in (args.small, args.large):
+        for images in in_time((args.small, args.large)):
             own = folder / str(images)
             own.mkdir()
             store, captions = (
@@ -87,6 +87,8 @@ def main() -> int:
                 peak = peak_rss_anon(arguments)
                 peaks.setdefault(command, []).append(peak)
                 print(f"{command}: {images} images, RssAnon {peak / 1e6:.1f} MB", flush=True)
+    if any(len(each) < 2 for each in peaks.values()):
+        return 1
     return exit_status(
         [
             verdict(f"{command}, large by small", b / a, GOAL, max(0.0, NOISE / a - (GOAL - 1)))

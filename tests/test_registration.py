@@ -279,6 +279,16 @@ def test_user_dir_works_in_all_of_fairseqs_commands(
     assert len(ended) == 8
 
 
+def test_memory_that_is_not_there_is_said_in_one_line() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(2**60)
+    said = _known_mistake(raised.value, None)
+    assert said is not None and said.startswith("not enough memory (") and "\n" not in said
+    assert said.endswith("Choose smaller sizes or batches.")
+    assert _known_mistake(MemoryError(), None) == "not enough memory (MemoryError). Choose smaller sizes or batches."
+    assert _known_mistake(RuntimeError("another"), None) is None
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
 def test_a_gpu_that_is_asked_for_and_not_there_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises((RuntimeError, AssertionError)) as raised:

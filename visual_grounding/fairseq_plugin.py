@@ -16,11 +16,12 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from itertools import pairwise
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType, TracebackType
 
-from .errors import InputError, first_line
+from .errors import InputError, first_line, printable
 
 # Whose warnings a user can't act on: without these filters a plain run prints about thirty such lines.
 _NOISY_MODULES = r"hydra|fairseq|torch\.(jit|nn\.functional|utils\.data)|omegaconf|pkg_resources|sys|__main__"
@@ -96,6 +97,7 @@ def _register() -> None:
     if _is_fairseq_command(sys.argv[0] if sys.argv else ""):
         sys.excepthook = _print_input_errors_alone
         choose_products()
+        _refuse_pipes(sys.argv)
 
 
 def choose_products() -> None:
@@ -119,6 +121,7 @@ def choose_products() -> None:
 
 
 _NO_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)
+_NO_MEMORY = "DefaultCPUAllocator: "  # in what torch says of a CPU's
 # How torch's message begins.
 _NO_DEVICE = ("Found no NVIDIA driver", "Torch not compiled with CUDA enabled", "No CUDA GPUs are available")
 
@@ -153,6 +156,8 @@ def _is_fairseq_command(program: str) -> bool:
 
 def _known_mistake(error: BaseException, trace: TracebackType | None) -> str | None:
     """What to say where fairseq finds no checkpoint, or half of one, or no GPU, or a name is none; None otherwise."""
+    if isinstance(error, MemoryError) or _NO_MEMORY in str(error):
+        return f"not enough memory ({first_line(error)}). Choose smaller sizes or batches."
     if str(error).startswith(_NO_DEVICE):
         said = first_line(error).partition(". ")[0].rstrip(".")
         if "--fp16" in sys.argv:
@@ -165,9 +170,32 @@ def _known_mistake(error: BaseException, trace: TracebackType | None) -> str | N
         return f"{name[:80]}{'…' if len(name) > 80 else ''} can't be opened: {error.strerror}."
     for frame, _ in walk_tb(trace):
         if frame.f_code.co_name == "load_checkpoint_to_cpu":
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            return f"{frame.f_locals.get('path')} should be a whole fairseq checkpoint, but can't be read: {reason}"
+            return _why_unreadable(str(frame.f_locals.get("path")), error)
     return None
+
+
+def _why_unreadable(path: str, error: BaseException) -> str:
+    """What is wrong with a checkpoint, in our words where our own reader finds it, too."""
+    from .storage.checkpoints import load_settings
+
+    try:
+        load_settings(path)
+    except InputError as ours:
+        return str(ours)
+    return f"{path} should be a whole fairseq checkpoint, but can't be read: {first_line(error)}"
+
+
+def _refuse_pipes(words: Sequence[str]) -> None:
+    """Refuse a checkpoint that fairseq would wait for.
+
+    Raises:
+        InputError: one that the words of a command line name is a pipe or a device.
+    """
+    for flag, value in pairwise(words):
+        if flag in ("--path", "--restore-file", "--finetune-from-model"):
+            for path in value.split(os.pathsep):
+                if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+                    raise InputError(f"{flag} should name a file, but {path} is a pipe or a device.")
 
 
 def _print_input_errors_alone(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -185,7 +213,7 @@ def _print_input_errors_alone(kind: type[BaseException], error: BaseException, t
     if message is None:
         sys.__excepthook__(kind, error, trace)
         return
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {printable(message)}", file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(2)  # an exception hook can't choose the exit status otherwise

@@ -60,6 +60,13 @@ def test_pairs_are_written_and_counted(files, capsys):
     assert run(capsys, *sick(files, "--valid", files / "dev.tsv"))[0] == 0 and contents(files / "out") == before
 
 
+def test_what_a_file_brings_is_shown_without_escapes_and_shortened(files, capsys):
+    rows = "".join(f"{n}\tA dog.\tIt sits {n}.\t{label}\t1\n" for n, label in enumerate(["y\x1b[31m", "n" * 100_000]))
+    (files / "train.tsv").write_text(SICK.replace("pair_ID", "a\x1b[2J") + rows)
+    status, said, _ = run(capsys, *sick(files))
+    assert status == 0 and "\x1b" not in said and "y\\x1b[31m" in said and "a\\x1b[2J" in said and len(said) < 4000
+
+
 def test_splits_are_added_by_the_same_flags_alone(files, capsys, tmp_path):
     assert run(capsys, *sick(files))[0] == 0
     status, said, _ = run(capsys, *sick(files, "--test", files / "dev.tsv", train=False))

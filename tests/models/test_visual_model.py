@@ -1,6 +1,9 @@
 """What every model with images gets from one place; one that reads text and regions as one stream stands on it, too."""
 
+import pkgutil
 from argparse import Namespace
+from dataclasses import fields, is_dataclass
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -12,7 +15,39 @@ from small_models import ARCHITECTURES, SIZE, Task, build
 from torch import Tensor, nn
 
 from visual_grounding import InputError
-from visual_grounding.models.visual_model import StrictLoading, check_checkpoint_fits, features_of, take_feature_size
+from visual_grounding import models as package
+from visual_grounding.models import visual_model
+from visual_grounding.models.visual_model import (
+    StrictLoading,
+    check_checkpoint_fits,
+    check_numbers,
+    features_of,
+    take_feature_size,
+)
+
+
+def number_flags() -> set[str]:
+    """Fields of whole numbers of all dataclasses of this package's models."""
+    found = set()
+    for module in pkgutil.iter_modules(package.__path__):
+        for each in vars(import_module(f"{package.__name__}.{module.name}")).values():
+            if isinstance(each, type) and is_dataclass(each) and each.__module__.startswith(package.__name__):
+                found |= {field.name for field in fields(each) if field.type in (int, int | None)}
+    return found
+
+
+def test_every_size_that_a_model_may_be_given_has_bounds():
+    assert number_flags() == visual_model._SIZES.keys() and len(number_flags()) > 12
+
+
+@pytest.mark.parametrize("name", visual_model._SIZES)
+def test_sizes_beyond_any_model_are_refused(name: str) -> None:
+    least, most = visual_model._SIZES[name]
+    for value in (None, least, most):
+        check_numbers(Namespace(**{name: value}))
+    for value in (least - 1, most + 1, 10**30):
+        with pytest.raises(InputError, match=f"--{name.replace('_', '-')} should be {least} to {most}, but is "):
+            check_numbers(Namespace(**{name: value}))
 
 
 class OneStreamEncoder(FairseqEncoder):

@@ -9,6 +9,7 @@ import pyarrow
 import pytest
 
 from visual_grounding.errors import InputError
+from visual_grounding.storage import lines
 from visual_grounding.storage.lines import iterate_lines, read_lines
 
 
@@ -45,6 +46,17 @@ def test_read_lines_unpacks_what_is_compressed(tmp_path, ending, packed):
         read_lines(path)
     path.write_bytes(BYTES)
     with pytest.raises(InputError, match=rf"text{ending} can't be read: (Not a gzipped file|ZSTD decompress failed)"):
+        read_lines(path)
+
+
+@pytest.mark.parametrize(("ending", "packed"), [("", bytes), (".gz", gzip.compress), (".zst", zstd)])
+def test_a_line_without_end_is_refused_before_the_memory_is_full(tmp_path, monkeypatch, ending, packed):
+    monkeypatch.setattr(lines, "LONGEST_LINE", 8)
+    path = tmp_path / f"text{ending}"
+    path.write_bytes(packed(b"1234567\n12345678"))
+    assert read_lines(path) == ["1234567", "12345678"]
+    path.write_bytes(packed(b"1234567\n" + b"x" * 10_000))
+    with pytest.raises(InputError, match="should be text in lines, but line 2 is longer than 8 bytes"):
         read_lines(path)
 
 

@@ -435,6 +435,14 @@ def test_text_that_is_not_there_or_does_not_fit_is_refused(world, tmp_path):
     (tmp_path / "bin/valid.idx").write_bytes(b"x")
     with pytest.raises(InputError, match=r"valid\.idx should be binarised text, but reading failed"):
         make_task(world, images=False, data=str(tmp_path / "bin")).load_dataset("valid")
+    for ending, size in (("bin", 10), ("bin", 10_000), ("idx", 40)):
+        content = (world / f"bin/valid.{ending}").read_bytes()
+        shutil.copy(world / "bin/valid.idx", tmp_path / "bin/valid.idx")
+        (tmp_path / f"bin/valid.{ending}").write_bytes((content + bytes(size))[:size])
+        with pytest.raises(
+            InputError, match=r"valid\.bin should have [\d,]+ bytes, as .*valid\.idx says|valid\.idx should be"
+        ):
+            make_task(world, images=False, data=str(tmp_path / "bin")).load_dataset("valid")
     lines = (tmp_path / "bin/dict.txt").read_text().splitlines()
     (tmp_path / "bin/dict.txt").write_text("\n".join([*lines[::-1], ""]))
     with pytest.raises(InputError, match=r"should have the symbols of .* in their order, but hasn't"):

@@ -89,6 +89,16 @@ def test_training_set_in_two_parts_repeats_images_with_their_text(two_parts, tin
         assert len(alone.dataset("train").ordered_indices()) == 48 * times + 12
 
 
+@pytest.mark.parametrize("name", ["train.en-de.en.bin", "train1.en-de.de.bin", "train1.en-de.en.idx"])
+def test_binarised_text_that_was_cut_is_refused_before_it_is_read(two_parts, name):
+    path = two_parts / "bin" / name
+    path.write_bytes(path.read_bytes()[:-6])
+    with pytest.raises(InputError, match=rf"{name}.* Binarise the text anew\."):
+        make_task(two_parts).load_dataset("train", combine=True)
+    if "train1" in name:
+        make_task(two_parts).load_dataset("train")  # without its further parts
+
+
 def test_training_set_in_two_parts_needs_a_table_for_each(two_parts):
     shutil.rmtree(two_parts / "ids/train1")
     task = make_task(two_parts)

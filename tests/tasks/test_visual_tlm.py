@@ -235,6 +235,13 @@ def test_task_refuses_dictionaries_that_differ(copied):
         make_task(copied)
 
 
+def test_task_refuses_binarised_text_that_was_cut(copied):
+    path = copied / "bin/valid.en-fr.fr.bin"
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(InputError, match=r"valid.en-fr.fr.bin should have [\d,]+ bytes, as .*fr.idx says, but has"):
+        make_task(copied).load_dataset("valid")
+
+
 def test_task_names_the_split_or_the_side_that_is_not_there(copied):
     with pytest.raises(InputError, match=r"hold binarised text of the split 'dev'.*none for en-de"):
         make_task(copied).load_dataset("dev")

@@ -160,7 +160,7 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         InputError: as `open_arrays`, `RegionTable` and `import_features`; or there are no features.
     """
-    from ..errors import InputError
+    from ..errors import InputError, printable
     from ..features.array_sources import open_arrays
     from ..features.blocks import SIZES
     from ..features.columns import COLUMNS, NAMES, Columns
@@ -202,7 +202,7 @@ def run(args: argparse.Namespace) -> None:
         bool(args.regions_table),
     )
     if source.found:
-        print(f"{args.arrays}: {source.found}")
+        print(printable(f"{args.arrays}: {source.found}"))
     for note in source.notes:
         print(f"warning: {args.arrays}: {note} See --label-names, --attribute-names.", file=sys.stderr)
     if args.box_sizes and "boxes" not in source.columns and not args.regions_table:

@@ -85,6 +85,7 @@ def run(args: argparse.Namespace) -> None:
     """
     import sys
 
+    from ..errors import printable
     from ..progress import progress_bar
     from ..storage.signature import signature
     from ..text.example_files import asked_of, write_examples
@@ -101,7 +102,7 @@ def run(args: argparse.Namespace) -> None:
     examples = {split: found.examples for split, found in splits.items()}
     _check_answers(examples, asked)
     for columns in dict.fromkeys(way for found in splits.values() for way in found.columns.splitlines()):
-        print(f"columns: {columns}")
+        print(printable(f"columns: {columns}"))
     for split, found in splits.items():
         for remark in found.said("sentences" if args.kind in ("vua", "conll") else "rows"):
             print(f"warning: {split}: {remark}", file=sys.stderr)
@@ -292,6 +293,7 @@ def _say(examples: dict[str, list["Example"]], asked: "Asked", kept: dict[str, A
     """How much of everything there is."""
     import sys
 
+    from ..errors import printable
     from ..shares import warn_of
     from ..text.labelled_text import CLASSES, TAGS
 
@@ -306,7 +308,7 @@ def _say(examples: dict[str, list["Example"]], asked: "Asked", kept: dict[str, A
         for said in warn_of(empty, len(found), "have a sentence without a word.", f"examples of {split}"):
             print(f"warning: {said}", file=sys.stderr)
     if asked.labels:
-        print(f"answers: {', '.join(asked.labels)}")
+        print(printable(f"answers: {', '.join(asked.labels)}"))
     if asked.answers == CLASSES and len(asked.labels) > _FEW and all(map(_is_number, asked.labels)):
         print(
             f"warning: the {len(asked.labels)} answers are all numbers, such as {asked.labels[0]}, and each is a class "

@@ -26,7 +26,7 @@ from fairseq.data import Dictionary, FairseqDataset
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, printable
 from ..features.store import FeatureStore
 from ..retrieval.finder import Finder, open_finder
 from ..retrieval.image_names import ImageNames
@@ -198,7 +198,7 @@ class InteractiveImages:
         ids, scores = self.find(self._plain(lines))
         if typed:
             for number, found in enumerate(zip(ids, scores), self._lines_before):
-                print("\t".join([f"I-{number}", *self._names.describe(*found)]))
+                print("\t".join([f"I-{number}", *map(printable, self._names.describe(*found))]))
         self._sentences = TypedSentences(dataset, self.store, TabledImages(ids), tags)
         return self._sentences
 

@@ -2,14 +2,21 @@
 
 import glob
 import os
+import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from fairseq.data import Dictionary, data_utils
+from fairseq.data.indexed_dataset import MMapIndexedDataset
+from fairseq.data.indexed_dataset import _code_to_dtype as DTYPES
 
 from ..errors import InputError, in_short
-from ..storage.outside import reading
+from ..storage.outside import open_file, reading
 from ..text.tokenizer_bridge import MASK
+
+# Of an index: what it begins with, version, kind of number, lines; behind it the lines' sizes and places.
+_HEADER, _MAGIC = struct.Struct("<9sQBQ"), MMapIndexedDataset.Index._HDR_MAGIC
 
 
 def load_dictionary(folder: str) -> tuple[Dictionary, str]:
@@ -95,12 +102,63 @@ def open_text(place: str, dictionary: Dictionary) -> Any:
     Raises:
         InputError: they can't be read.
     """
+    check_binarised(place)
     try:
         return data_utils.load_indexed_dataset(place, dictionary, None)
     except Exception as error:  # a broken file fails in many ways
         raise InputError(
             f"{place}.idx should be binarised text, but reading failed: {in_short(error)}. Binarise the text anew."
         ) from error
+
+
+def check_binarised(place: str) -> None:
+    """Refuse binarised lines that were cut short or changed: fairseq finds out when it asks for one of them.
+
+    What fairseq keeps in an older form than its present one isn't looked at.
+
+    Args:
+        place: their file's name without its ending.
+
+    Raises:
+        InputError: the index can't be read, or isn't of as much text as there is.
+    """
+    index, text, again = f"{place}.idx", f"{place}.bin", "Binarise the text anew."
+    with reading(text, "binarised text", again):
+        held = os.path.getsize(text)
+    with reading(index, "the index of binarised text", again), open_file(index) as file:
+        magic, version, code, count = _HEADER.unpack(file.read(_HEADER.size).ljust(_HEADER.size, b"\0"))
+        if magic[:8] != _MAGIC[:8]:
+            return
+        if magic != _MAGIC or version != 1 or code not in DTYPES:
+            raise ValueError("its header is broken")
+        if os.path.getsize(index) != _HEADER.size + 12 * count:  # before memory is asked for
+            raise ValueError(f"it should have {count:,} lines, but is of another size")
+        sizes = np.frombuffer(file.read(4 * count), "<i4").astype(np.int64) * np.dtype(DTYPES[code]).itemsize
+        starts = np.frombuffer(file.read(8 * count), "<i8")
+        ends = np.cumsum(sizes)
+        if (sizes < 0).any() or not np.array_equal(starts, ends - sizes):
+            raise ValueError("its lines aren't one behind another")
+    wanted = int(ends[-1]) if count else 0
+    if held != wanted:
+        raise InputError(f"{text} should have {wanted:,} bytes, as {index} says, but has {held:,}. {again}")
+
+
+def check_binarised_pair(folder: str, split: str, source: str, target: str, combine: bool) -> None:
+    """The same of both languages of a split, in whichever direction it was binarised; of those files that are there.
+
+    Raises:
+        InputError: as `check_binarised`.
+    """
+    for pair in (f"{source}-{target}", f"{target}-{source}"):
+        number = 0
+        while True:
+            places = [os.path.join(folder, f"{split}{number or ''}.{pair}.{name}") for name in (source, target)]
+            found = [place for place in places if os.path.isfile(f"{place}.idx")]
+            for place in found:
+                check_binarised(place)
+            if not found or not combine:
+                break
+            number += 1
 
 
 def check_positions(model: Any, max_pieces: int) -> None:

@@ -27,7 +27,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import FairseqTask
 from omegaconf import II, DictConfig
 
-from ..errors import InputError
+from ..errors import InputError, printable
 from ..features.pixels import PixelSource
 from ..features.store import FeatureStore
 from ..retrieval.finder import Finder
@@ -349,6 +349,7 @@ class VisualContext:
     def _say(self, text: str, count: int, how: str, without: str) -> None:
         """The line of the log that says which images a split has."""
         where = f"{self.store.folder}, {self.store.signature}"
+        how, where = printable(how), printable(where)  # signatures are of other people's files
         logger.info("images of %s: %d a sentence, %s; %s; features %s", text, count, how, without, where)
 
     def _present(self, ids: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, printable
 from ..storage.signature import making
 from ..vokenization.vokens import Vokens
 from .word_memory import DICTIONARIES, WordMemory
@@ -86,6 +86,6 @@ def _compare(own: dict[str, Any], place: object, known: dict[str, Any], other: o
             "images, so training goes on. If it isn't meant, make them alike.",
             place,
             other,
-            made,
-            theirs,
+            printable(made),
+            printable(theirs),
         )

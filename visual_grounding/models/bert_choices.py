@@ -19,7 +19,7 @@ from ..modules.pretrained_bert import BERT, CHOICES, Family, PretrainedBert, rea
 from ..storage.outside import reading
 from .presets import Preset
 from .pretrained_start import Pretrained, read_pretrained
-from .visual_model import check_dropouts
+from .visual_model import check_numbers
 
 _ANEW = {
     "bert_size": ("hidden_size", 768),
@@ -105,7 +105,7 @@ def take_bert(
     """
     if getattr(args, "bert_config", None):
         return None
-    check_dropouts(args)
+    check_numbers(args)
     named, read = getattr(args, "bert", None), None
     before = gone_on_from(task)
     if before is not None:
@@ -119,7 +119,10 @@ def take_bert(
         choices, whose = dict(read.choices), f"that of --bert {named}"
     else:
         preset = getattr(args, "bert_preset", {})
-        own = {known: getattr(args, name, None) or preset.get(name, size) for name, (known, size) in _ANEW.items()}
+        own = {}
+        for name, (known, size) in _ANEW.items():
+            given = getattr(args, name, None)
+            own[known] = preset.get(name, size) if given is None else given
         own["max_position_embeddings"] += family.first_position
         choices, whose = {**_SHARED, **_FIXED[family.kind], **own}, ""
     for name, (known, _) in _ANEW.items():

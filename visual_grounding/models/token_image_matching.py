@@ -14,7 +14,7 @@ from ..modules.joint_embedding import WORD_ENCODERS
 from ..modules.sentence_encoders import load_pretrained_encoder
 from ..modules.token_image_matcher import TRAINING_CHOICES, TokenImageMatcher, TokenImageMatcherConfig
 from ..text.tokenizer_bridge import TokenizerBridge
-from .visual_model import StrictLoading, check_dropouts
+from .visual_model import StrictLoading, check_numbers
 
 _MOST_GIGABYTES = 10**6  # no machine has as much memory
 
@@ -69,7 +69,7 @@ class TokenImageMatchingModel(StrictLoading, BaseFairseqModel):
         Raises:
             InputError: the text encoder isn't a pretrained one that can be read so, or the images are no features.
         """
-        check_dropouts(cfg)
+        check_numbers(cfg)
         if cfg.text_encoder in WORD_ENCODERS:
             raise InputError(
                 "--arch token_image_matching needs a pretrained --text-encoder (a name on the hub, or a folder), but "

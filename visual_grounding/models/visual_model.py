@@ -30,6 +30,16 @@ TEXT_ALONE = (
     "one with them."
 )
 _DROPOUTS = ("bert_dropout", "grounded_dropout", "image_dropout", "matcher_dropout", "text_dropout", "visual_dropout")
+_MOST = 2**20  # of any size: more would be asked of the memory before anything says so
+_MOST_LAYERS = 100
+# Flag -> the least that it may be, and the most; None stands for what the model decides.
+_SIZES = {
+    **dict.fromkeys(("bert_layers", "cross_modal_layers", "matcher_layers", "sru_layers"), (1, _MOST_LAYERS)),
+    **dict.fromkeys(("bert_size", "bert_heads", "bert_ffn_size", "bert_positions"), (1, _MOST)),
+    **dict.fromkeys(("image_ranks", "joint_size", "matcher_hidden_size", "text_embed_size"), (1, _MOST)),
+    **dict.fromkeys(("visual_attention_heads", "visual_feature_size", "visual_ffn_dim", "visual_labels"), (0, _MOST)),
+    "image_backbone_freeze_epochs": (0, _MOST),
+}
 _SAME_STORE = "Use the feature store that it was trained with, or one made the same way."
 
 
@@ -120,12 +130,16 @@ def check_checkpoint_fits(model: nn.Module, state: Mapping[str, Tensor], *_: Any
     )
 
 
-def check_dropouts(args: Any) -> None:
-    """Refuse a dropout of everything, or of what is no share, among the flags of this package's models.
+def check_numbers(args: Any) -> None:
+    """Refuse dropouts and sizes that no model has, among the flags of this package's models.
 
     Raises:
-        InputError: there is one.
+        InputError: a dropout of everything, or of what is no share; a size that is too small, or beyond any model's.
     """
+    for name, (least, most) in _SIZES.items():
+        given = getattr(args, name, None)
+        if given is not None and not least <= given <= most:
+            raise InputError(f"--{name.replace('_', '-')} should be {least} to {most}, but is {given:.6g}.")
     for name in _DROPOUTS:
         given = getattr(args, name, None)
         if given is not None and not 0 <= given < 1:
@@ -141,9 +155,9 @@ def take_feature_size(args: Namespace, task: Any, twin: Optional[str]) -> None:
         twin: the architecture that does without images, for the message; None where the model itself does.
 
     Raises:
-        InputError: no store and no size, or two sizes that differ; or as `check_dropouts`.
+        InputError: no store and no size, or two sizes that differ; or as `check_numbers`.
     """
-    check_dropouts(args)
+    check_numbers(args)
     stored = getattr(task, "image_feature_size", 0)
     named = f"--arch {args.arch}" if getattr(args, "arch", None) else "the model"  # hydra gives it another way
     wanted = getattr(args, "visual_feature_size", None) or stored

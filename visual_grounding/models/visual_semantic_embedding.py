@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..modules.joint_embedding import PRETRAINED, TRAINING_CHOICES, WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig
 from ..modules.sentence_encoders import load_pretrained_encoder
-from .visual_model import StrictLoading, check_dropouts
+from .visual_model import StrictLoading, check_numbers
 
 if TYPE_CHECKING:  # it imports torchvision, which features don't need
     from ..features.image_network import ImageNetwork
@@ -84,7 +84,7 @@ class VisualSemanticEmbeddingModel(StrictLoading, BaseFairseqModel):
         Raises:
             InputError: a pretrained encoder can't be loaded, or there is none to freeze.
         """
-        check_dropouts(cfg)
+        check_numbers(cfg)
         words = cfg.text_encoder in WORD_ENCODERS
         if words and cfg.text_encoder_freeze:
             raise InputError(

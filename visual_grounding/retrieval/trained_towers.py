@@ -15,13 +15,12 @@ from torch import Tensor, nn
 
 from ..errors import InputError, in_short
 from ..modules.sentence_encoders import build_pretrained_encoder
-from ..storage.outside import read_json
 from ..storage.weights import load_strictly
-from ..text.pretrained_tokenizer import PretrainedTokenizer
+from ..text.pretrained_tokenizer import MOST_LAYERS, PretrainedTokenizer, refuse_many_layers
 from .retriever_folder import CONFIG, TEXT_ENCODER, WEIGHTS
 
 AGAIN = "Export the retriever again."
-_MOST_LAYERS, _LARGEST_SIZE = 100, 2**24
+_LARGEST_SIZE = 2**24
 
 Towers = TypeVar("Towers", bound=nn.Module)
 
@@ -43,7 +42,7 @@ def check_architecture(
         value = getattr(config, field.name)
         sound = type(value) is field.type or (field.type is float and type(value) is int)
         if sound and field.type is int:
-            sound = 0 <= value <= (_MOST_LAYERS if field.name in layers else _LARGEST_SIZE)
+            sound = 0 <= value <= (MOST_LAYERS if field.name in layers else _LARGEST_SIZE)
         if sound and field.type is float:
             sound = 0 <= value < 1
         if not sound or value not in (known or {}).get(field.name, (value,)):
@@ -94,17 +93,6 @@ def save_text_encoder(folder: Path, tokenizer: PretrainedTokenizer, encoder: Any
     encoder.config.save_pretrained(folder / TEXT_ENCODER)
 
 
-def refuse_many_layers(folder: Path) -> None:
-    """Refuse a text encoder of more layers than any has: they would be built one by one until the memory is full.
-
-    Raises:
-        ValueError: it says so, or nothing that can be read.
-    """
-    for name, value in read_json(folder / TEXT_ENCODER / CONFIG).items():
-        if "layer" in name and type(value) is int and value > _MOST_LAYERS:
-            raise ValueError(f"{CONFIG} has {value} as {name}")
-
-
 def build_with_text_encoder(folder: Path, build: Callable[[Any], Towers]) -> Towers:
     """Towers around the text encoder that a retriever's folder describes, all weights still to come.
 
@@ -116,7 +104,7 @@ def build_with_text_encoder(folder: Path, build: Callable[[Any], Towers]) -> Tow
         InputError: none can be built.
     """
     try:
-        refuse_many_layers(folder)
+        refuse_many_layers(folder / TEXT_ENCODER)
         return build(build_pretrained_encoder(str(folder / TEXT_ENCODER)))
     except InputError:
         raise

@@ -9,12 +9,15 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from ..errors import InputError
 from .outside import open_file
 
 STANDARD_INPUT = Path("-")
+LONGEST_LINE = 2**28  # bytes: what has no end of a line, such as a bomb of gzip, isn't read until the memory is full
 _OTHERS = {  # first bytes of what is no text, and what to do with it
     b"PK\x03\x04": "a zip archive: unpack it",
     b"\x1f\x8b": "compressed by gzip: name it .gz",
@@ -42,7 +45,11 @@ def iterate_lines(path: str | Path, pipes: bool = True) -> Iterator[str]:
     try:
         with _opened(path, pipes) as file:
             beginning = b""
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), 1):
+                if len(line) > LONGEST_LINE:
+                    raise InputError(
+                        f"{path} should be text in lines, but line {number} is longer than {LONGEST_LINE:,} bytes."
+                    )
                 if number == 1:
                     beginning = line[:8]
                     line = line.removeprefix(codecs.BOM_UTF8)
@@ -88,14 +95,14 @@ def check_is_text(path: Path, beginning: bytes) -> None:
 
 
 @contextmanager
-def _opened(path: Path, pipes: bool) -> Iterator[Iterator[bytes]]:
+def _opened(path: Path, pipes: bool) -> Iterator[BinaryIO]:
     """Lines of a file, as bytes."""
     if path == STANDARD_INPUT:
         yield sys.stdin.buffer
         return
     with open_file(path, pipes) as opened, gzip.open(opened) if path.suffix == ".gz" else opened as file:
         if path.suffix != ".zst":
-            yield file
+            yield cast(BinaryIO, file)
             return
         import pyarrow
 

@@ -19,7 +19,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from ..data.interactive_images import InteractiveImages, InteractiveImagesConfig, finder_words
-from ..data.text_of_one_language import read_dictionary, splits_there
+from ..data.text_of_one_language import check_binarised_pair, read_dictionary, splits_there
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_memory import check_restored_choices
 from ..errors import InputError
@@ -135,13 +135,14 @@ class GroundedTranslationTask(OwnCriterions, OneIterator, TranslationTask):
                 "table of its images and give that as --image-ids instead: visual-grounding retrieve --method "
                 f"{shlex.join(self.interactive.words)} --text FILE --out DIR/{split}"
             )
+        source, target = str(self.cfg.source_lang), str(self.cfg.target_lang)
+        folders = utils.split_paths(self.cfg.data)
+        folder = folders[(epoch - 1) % len(folders) if split == self.cfg.train_subset else 0]
+        check_binarised_pair(folder, split, source, target, combine)
         try:
             super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
         except FileNotFoundError as error:
-            source, target = str(self.cfg.source_lang), str(self.cfg.target_lang)
             endings = [f".{one}-{other}.{source}.idx" for one, other in ((source, target), (target, source))]
-            folders = utils.split_paths(self.cfg.data)
-            folder = folders[(epoch - 1) % len(folders) if split == self.cfg.train_subset else 0]
             raise InputError(
                 f"{folder} should hold binarised text of the split {split!r}, as fairseq-preprocess writes it, but "
                 f"there is none for {source}-{target}. {splits_there(folder, *endings)}"

@@ -20,7 +20,7 @@ from fairseq.tasks.translation import load_langpair_dataset
 
 from ..data.region_masking import RegionMasking
 from ..data.sentence_pairs import PairedText, SentencePairs
-from ..data.text_of_one_language import read_dictionary, splits_there
+from ..data.text_of_one_language import check_binarised_pair, read_dictionary, splits_there
 from ..data.visual_batches import VisualContextDataset
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
@@ -160,6 +160,7 @@ class VisualTLMTask(OwnCriterions, OneIterator):
     def _load_pair(self, folder: str, split: str, source: str, target: str, combine: bool) -> tuple[PairedText, list]:
         """Sentences of a pair, and how many each part of the split (train, train1 …) has."""
         sides = [(source, self.dictionary), (target, self.dictionary)]
+        check_binarised_pair(folder, split, source, target, combine)
         try:
             loaded = load_langpair_dataset(
                 folder, split, *sides[0], *sides[1], combine=combine, dataset_impl=None, upsample_primary=1,

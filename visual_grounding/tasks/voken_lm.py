@@ -28,7 +28,7 @@ from ..data.voken_labels import LABELS, SENTENCE_LABELS, VokenLabels
 from ..data.voken_memory import VokenMemory
 from ..data.voken_text import VokenText
 from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
-from ..errors import InputError
+from ..errors import InputError, printable
 from ..modules.masking import BERT_REPLACEMENT
 from ..shares import share
 from ..storage.artefact import META
@@ -196,7 +196,9 @@ class VokenLMTask(OwnCriterions, OneIterator):
             if vokens is not None:
                 first = np.asarray(vokens.vokens[:_LOOKED_AT])
                 none = share(int((first == NO_VOKEN).sum()), len(first), "pieces")
-                logger.info("vokens of %s: %s have none; %s, %s", place, none, vokens.folder, vokens.signature)
+                logger.info(
+                    "vokens of %s: %s have none; %s, %s", place, none, vokens.folder, printable(vokens.signature)
+                )
         own = [not PADDING_WORD.fullmatch(symbol) for symbol in self.dictionary.symbols]
         last = len(own) - own[::-1].index(True)  # fairseq's padding words are no pieces
         words = WordMasking(masking, self.mask, range(self.dictionary.nspecial, last))

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, first_line
-from ..storage.outside import check_file
+from ..storage.outside import check_file, read_json
 
 # Tokenizers that know no limit say 1e30.
 _NO_LIMIT = 1_000_000
+MOST_LAYERS = 100  # of any encoder
 _FEWEST_POSITIONS = 2  # those of the special tokens around a sentence
 # Encoders of these families count positions from the padding symbol's number + 1, and so have fewer of them for text.
 POSITIONS_AFTER_PADDING = ("roberta", "camembert", "mpnet", "xmod", "data2vec-text", "ibert", "longformer", "luke")
@@ -20,6 +21,35 @@ _FEWEST_OF_EMBEDDED = 0.9  # some models embed a few pieces more than there are
 _HERE = "a folder with a pretrained model, or a model's name on the hub (offline only one that was downloaded before)"
 TEXT_ENCODER = f"text encoder {{!r}} should be `sru`, `bag`, {_HERE}"
 TOKENIZER = f"tokenizer {{!r}} should be {_HERE}"
+
+
+def refuse_many_layers(folder: Path) -> None:
+    """Refuse a model of more layers than any has: they would be built one by one until the memory is full.
+
+    Raises:
+        ValueError: it says so, or nothing that can be read.
+    """
+    parts = [read_json(folder / "config.json")]
+    while parts:
+        for name, value in parts.pop().items():
+            if isinstance(value, dict):  # such as a dual encoder's towers
+                parts.append(value)
+            elif "layer" in name and type(value) is int and value > MOST_LAYERS:
+                raise ValueError(f"config.json has {value} as {name}")
+
+
+def check_pretrained_folder(name: str) -> None:
+    """Refuse what transformers would wait for, or build until the memory is full; names on the hub are left to it.
+
+    Raises:
+        InputError: a file of the folder is a pipe or a device.
+        ValueError: as `refuse_many_layers`.
+    """
+    if Path(name).is_dir():
+        for path in Path(name).rglob("*"):
+            check_file(path)
+        if (Path(name) / "config.json").is_file():
+            refuse_many_layers(Path(name))
 
 
 def load_pretrained(auto_class: Any, name: str, wanted: str = TEXT_ENCODER, **options: Any) -> Any:
@@ -32,8 +62,7 @@ def load_pretrained(auto_class: Any, name: str, wanted: str = TEXT_ENCODER, **op
         InputError: nothing loads from there.
     """
     try:
-        for path in Path(name).rglob("*") if Path(name).is_dir() else ():
-            check_file(path)
+        check_pretrained_folder(name)
         # Without trust_remote_code=False transformers would ask on the terminal whether to run a folder's own code.
         return auto_class.from_pretrained(name, trust_remote_code=False, **options)
     except Exception as error:  # a broken configuration or tokenizer file fails in many ways

@@ -17,6 +17,7 @@ from torch import nn
 
 from ...errors import InputError, first_line
 from ...storage.weights import sha256_of_state
+from ...text.pretrained_tokenizer import check_pretrained_folder
 from .backbone import Backbone
 from .preprocessing import LibraryPreprocessing
 
@@ -206,6 +207,7 @@ def load_pretrained_part(auto_class: Any, source: str, what: str, **options: Any
             False  # else transformers would ask on the terminal whether to run code from there
         )
     try:
+        check_pretrained_folder(source)
         with _quiet():
             return auto_class.from_pretrained(source, **options)
     except Exception as error:  # each file format and the hub have errors of their own
