@@ -130,14 +130,14 @@ def check_binarised(place: str) -> None:
         if magic[:8] != _MAGIC[:8]:
             return
         if magic != _MAGIC or version != 1 or code not in DTYPES:
-            raise ValueError("its header is broken")
+            raise InputError(f"{index} should be the index of binarised text, but its header is broken. {again}")
         if os.path.getsize(index) != _HEADER.size + 12 * count:  # before memory is asked for
-            raise ValueError(f"it should have {count:,} lines, but is of another size")
+            raise InputError(f"{index} should have {count:,} lines, as it says, but is of another size. {again}")
         sizes = np.frombuffer(file.read(4 * count), "<i4").astype(np.int64) * np.dtype(DTYPES[code]).itemsize
         starts = np.frombuffer(file.read(8 * count), "<i8")
         ends = np.cumsum(sizes)
         if (sizes < 0).any() or not np.array_equal(starts, ends - sizes):
-            raise ValueError("its lines aren't one behind another")
+            raise InputError(f"{index} should have lines one behind another, but hasn't. {again}")
     wanted = int(ends[-1]) if count else 0
     if held != wanted:
         raise InputError(f"{text} should have {wanted:,} bytes, as {index} says, but has {held:,}. {again}")
