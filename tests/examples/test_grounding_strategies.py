@@ -133,15 +133,15 @@ def test_strategies_run_from_raw_files_to_scores_on_a_slice(real_data, tmp_path)
     assert json.loads((tmp_path / "overlap.json").read_text())["rte.test.first"] == {"sentences": 4, "captions": 0}
     # Another strategy in the same folder; what is done stays.
     done_before = {path: path.stat().st_mtime_ns for path in (tmp_path / "done").rglob("*") if path.is_file()}
-    choices.update(STRATEGIES="keyword-4 object-1 both regions-4 i2t-shuffled none", TUNED="")
+    choices.update(STRATEGIES="keyword-4 object-1 regions-4 i2t-shuffled none", TUNED="")
     for part in ("prepare", "train", "evaluate"):
         done = run_script("grounding", f"{part}.sh", DATA=real_data, OUT=tmp_path, **choices, **for_scripts())
         assert done.returncode == 0, f"{part}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     rows = json.loads((tmp_path / "table/runs.json").read_text())["rows"]
     kinds = ("captions.{}.shuffled", "captions.{}.blank", "wiki.{}")
-    with_images = ("keyword-4", "object-1", "both", "regions-4", "i2t-shuffled")
+    with_images = ("keyword-4", "object-1", "regions-4", "i2t-shuffled")
     new = {f"scores/{kind.format(name)}" for name in with_images for kind in kinds}
-    assert {row["name"] for row in rows} == names | new | {"scores/captions.none", "scores/wiki.none"}
+    assert {row["name"] for row in rows} == names | new | {"scores/captions.none", "scores/wiki.none", "scores/rte.none"}
     assert {path: path.stat().st_mtime_ns for path in done_before} == done_before
     table = [line.split("|")[1:-1] for line in read_lines(tmp_path / "cost.md")[2:]]
     assert [row[0].strip() for row in table] == ["0", "whole image", "4"]
