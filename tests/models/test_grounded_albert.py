@@ -183,9 +183,9 @@ def test_dropout_is_that_of_both_encoders(world):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"image_ranks": -1}, "--image-ranks should be at least 1, but is -1"),
-        ({"image_ranks": 0}, "--image-ranks should be at least 1, but is 0"),
-        ({"cross_modal_layers": 0}, "--cross-modal-layers should be 1 to 2, as many as there are, but is 0"),
+        ({"image_ranks": -1}, "--image-ranks should be 1 to 1048576, but is -1"),
+        ({"image_ranks": 0}, "--image-ranks should be 1 to 1048576, but is 0"),
+        ({"cross_modal_layers": 0}, "--cross-modal-layers should be 1 to 100, but is 0"),
         ({"cross_modal_layers": 3}, "--cross-modal-layers should be 1 to 2, as many as there are, but is 3"),
         ({"grounded_dropout": 2.0}, "--grounded-dropout should be at least 0 and less than 1, but is 2.0"),
         ({"grounded_dropout": -0.5}, "--grounded-dropout should be at least 0 and less than 1"),

@@ -1,5 +1,6 @@
 """What every model with images gets from one place; one that reads text and regions as one stream stands on it, too."""
 
+import inspect
 import pkgutil
 from argparse import Namespace
 from dataclasses import fields, is_dataclass
@@ -32,7 +33,8 @@ def number_flags() -> set[str]:
     for module in pkgutil.iter_modules(package.__path__):
         for each in vars(import_module(f"{package.__name__}.{module.name}")).values():
             if isinstance(each, type) and is_dataclass(each) and each.__module__.startswith(package.__name__):
-                found |= {field.name for field in fields(each) if field.type in (int, int | None)}
+                own = inspect.get_annotations(each)  # not what it has from fairseq's
+                found |= {field.name for field in fields(each) if field.type in (int, int | None) and field.name in own}
     return found
 
 

@@ -238,9 +238,6 @@ def build_grounded_encoder(args: Namespace, task: Any, pretrained: Optional[Pret
         InputError: as `GroundedAlbertModel.build_model`.
     """
     take_feature_size(args, task, twin=None)
-    given = getattr(args, "image_ranks", None)
-    if given is not None and given < 1:
-        raise InputError(f"--image-ranks should be at least 1, but is {given}.")
     read = _take_encoders(args, task, pretrained)
     text, cross_modal = json.loads(args.grounded_config)
     standardise = bool(getattr(args, "visual_standardise", False))  # checkpoints of before don't say

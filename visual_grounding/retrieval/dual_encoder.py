@@ -16,10 +16,10 @@ from ..errors import InputError, first_line
 from ..features.backbones.dual_encoder_towers import FAMILIES
 from ..storage.signature import signature
 from ..storage.weights import read_weights
-from ..text.pretrained_tokenizer import count_known_pieces, load_tokenizer
+from ..text.pretrained_tokenizer import count_known_pieces, load_tokenizer, refuse_many_layers
 from .retriever import Retriever
 from .retriever_folder import CONFIG, TEXT_ENCODER, WEIGHTS, Description, write_retriever, write_weights
-from .trained_towers import load_towers, refuse_many_layers
+from .trained_towers import load_towers
 
 KIND = "dual_encoder"
 _AGAIN = "Make it again with: visual-grounding export --dual-encoder NAME --out DIR"
@@ -94,7 +94,7 @@ class DualEncoderRetriever(Retriever):
                 if type(getattr(config, field.name)) is not field.type:
                     raise ValueError(f"its config.json has {getattr(config, field.name)!r:.80} as {field.name}")
             text_class = getattr(transformers, FAMILIES[config.dual_encoder].text_tower)
-            refuse_many_layers(folder)
+            refuse_many_layers(folder / TEXT_ENCODER)
             sizes = text_class.config_class.from_pretrained(str(folder / TEXT_ENCODER))
             if not 0 < config.max_tokens <= sizes.max_position_embeddings:
                 raise ValueError(
