@@ -191,7 +191,8 @@ def _refuse_pipes(words: Sequence[str]) -> None:
     Raises:
         InputError: one that the words of a command line name is a pipe or a device.
     """
-    for flag, value in pairwise(words):
+    apart = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    for flag, value in pairwise(apart):
         if flag in ("--path", "--restore-file", "--finetune-from-model"):
             for path in value.split(os.pathsep):
                 if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():

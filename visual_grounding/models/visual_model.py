@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..storage.weights import check_weights_fit
+from ..text.pretrained_tokenizer import MOST_LAYERS
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +32,9 @@ TEXT_ALONE = (
 )
 _DROPOUTS = ("bert_dropout", "grounded_dropout", "image_dropout", "matcher_dropout", "text_dropout", "visual_dropout")
 _MOST = 2**20  # of any size: more would be asked of the memory before anything says so
-_MOST_LAYERS = 100
 # Flag -> the least that it may be, and the most; None stands for what the model decides.
 _SIZES = {
-    **dict.fromkeys(("bert_layers", "cross_modal_layers", "matcher_layers", "sru_layers"), (1, _MOST_LAYERS)),
+    **dict.fromkeys(("bert_layers", "cross_modal_layers", "matcher_layers", "sru_layers"), (1, MOST_LAYERS)),
     **dict.fromkeys(("bert_size", "bert_heads", "bert_ffn_size", "bert_positions"), (1, _MOST)),
     **dict.fromkeys(("image_ranks", "joint_size", "matcher_hidden_size", "text_embed_size"), (1, _MOST)),
     **dict.fromkeys(("visual_attention_heads", "visual_feature_size", "visual_ffn_dim", "visual_labels"), (0, _MOST)),
