@@ -445,7 +445,8 @@ class VisualContext:
                 f"images are found while batches are made, by a finder on {finder.device}; the {workers} processes of "
                 "--num-workers that make them can't use it. Let it compute on the cpu, or give --num-workers 0."
             )
-        order, count = getattr(self.cfg, "image_order", "congruent"), getattr(self.cfg, "images_per_sentence", 0)
+        order = str(getattr(self.cfg, "image_order", "congruent"))
+        count = getattr(self.cfg, "images_per_sentence", 0)
         if order == "blank":
             blank = TabledImages(np.full((len(dataset), 1), NO_IMAGE))
             self._say(split, 1, order, "all have none")
