@@ -21,11 +21,14 @@ import torch
 from commands import run_command
 from conftest import write_image_ids
 from faults.processes import KILLED, Commands, Done, content_of
+from faults.test_fuzzed_readers import write_language_model
 from PIL import Image
 from small_matcher import make_token_matcher
 from small_retriever import make_retriever, make_sentences, make_store
 from small_tokenizers import make_tokenizer
+from small_vokens import write_vokens
 
+from tests.retrieval.test_export import checkpoint
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.index import build_index
 
@@ -223,6 +226,16 @@ def rewriting(world: World) -> dict[str, tuple[list[object], list[object]]]:
         (folder / f"translated{number}").write_text("".join(f"line {line % (5 * number)} .\n" for line in range(31)))
         state = {"args": argparse.Namespace(), "model": {"w": torch.full((3,), float(number))}}
         torch.save(state, folder / f"checkpoint{number}.pt")
+        torch.save({**torch.load(checkpoint(folder)), "number": number}, folder / f"retriever{number}.pt")
+        write_language_model(folder / f"language{number}")
+        saved = torch.load(folder / f"language{number}/m.pt", weights_only=False)
+        saved["model"] = {name: weight + number for name, weight in saved["model"].items()}
+        torch.save(saved, folder / f"language{number}/m.pt")
+        rows = "".join(f"a dog {row}\tcd {number}\t{'yes' if row % 2 else 'no'}\n" for row in range(9))
+        (folder / f"pairs{number}.tsv").write_text(f"sentence1\tsentence2\tlabel\n{rows}")
+        write_vokens(folder / f"vokens{number}", ["a b", "c d e"][:number], folder / "tokenizer", 4)
+    for row in range(4):
+        Image.new("RGB", (40, 30), (50 * row, 0, 0)).save(folder / f"images/{row}.jpg")
     shown = ["--text", folder / "text", "--image-ids", folder / "shown", "--image-features", folder / "extract"]
     shown += ["--images", folder / "images", "--rows", "7"]
 
@@ -230,6 +243,13 @@ def rewriting(world: World) -> dict[str, tuple[list[object], list[object]]]:
         translated, captions = folder / f"translated{number}", folder / f"captions{number}"
         return {
             "prepare captions": ["--train", captions, "--valid", captions],
+            "prepare rte": ["--train", folder / f"pairs{number}.tsv", "--tokenizer", folder / "language1/tokenizer"],
+            "export": ["--checkpoint", folder / f"retriever{number}.pt", "--data", folder],
+            "export --to transformers": [
+                *("--checkpoint", folder / f"language{number}/m.pt"),
+                *("--tokenizer", folder / "language1/tokenizer"),
+            ],
+            "report vokens": ["--vokens", folder / f"vokens{number}", "--images", folder / "images"],
             "average": ["--inputs", folder / "checkpoint1.pt", folder / f"checkpoint{number}.pt"],
             "evaluate": ["--hypothesis", translated, "--reference", folder / "translated1", "--bootstrap-samples", 10],
             "report": [*shown, "--output", f"translation={translated}"],
@@ -239,14 +259,23 @@ def rewriting(world: World) -> dict[str, tuple[list[object], list[object]]]:
     return {verb: (words, flags(2)[verb]) for verb, words in flags(1).items()}
 
 
-@pytest.mark.parametrize("verb", ["prepare captions", "average", "evaluate", "report", "stats"])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *("prepare captions", "prepare rte", "average", "evaluate", "report", "report vokens", "stats"),
+        *("export", "export --to transformers"),
+    ],
+)
 def test_killed_while_it_writes_anew_a_command_leaves_the_older_output_or_its_own(
     rewriting: dict, tmp_path: Path, record_property: Callable, verb: str
 ) -> None:
     out = tmp_path / "out"
     first, second = ([*verb.split(), *words, "--out", out] for words in rewriting[verb])
-    modules = [f"visual_grounding.analysis.{name}" for name in ("report", "translation_scores", "score_files")]
-    with Commands(*modules, "visual_grounding.storage.checkpoints", "matplotlib.pyplot", "sacrebleu") as commands:
+    own = ["analysis.report", "analysis.drawn_vokens", "analysis.translation_scores", "analysis.score_files"]
+    own += ["retrieval.export", "storage.checkpoints", "text.example_files", "vokenization.language_model_folder"]
+    modules = [f"visual_grounding.{name}" for name in own]
+    modules += ["matplotlib.pyplot", "sacrebleu", "transformers.models.bert.modeling_bert"]
+    with Commands(*modules) as commands:
         wholes = []
         for words in (first, second):
             done = commands.run(words)
