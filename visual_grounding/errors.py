@@ -1,5 +1,6 @@
 """The one exception that users meet: their input is wrong, and this is how to mend it."""
 
+import math
 import re
 from unicodedata import category
 
@@ -23,6 +24,7 @@ class InputError(ValueError):
 
 
 _MOST_WORKERS = 4096
+MOST_WEIGHT = 1e6
 _LETTERS = 1600  # of a whole message, beside the end that says what to do
 
 
@@ -61,6 +63,17 @@ def check_workers(workers: int) -> None:
     """
     if workers > _MOST_WORKERS:
         raise InputError(f"workers should be at most {_MOST_WORKERS}, but are {workers}.", "workers")
+
+
+def check_weight(flag: str, weight: float) -> None:
+    """Refuse a weight or margin of a loss that none has: with more, its gradients would end in infinity.
+
+    Raises:
+        InputError: it isn't a number from 0 to a million.
+    """
+    if not 0 <= weight <= MOST_WEIGHT:
+        least = f"at most {MOST_WEIGHT:,.0f}" if MOST_WEIGHT < weight < math.inf else "a number of at least 0"
+        raise InputError(f"{flag} should be {least}, but is {weight}.")
 
 
 def check_at_least_one(**counts: int) -> None:

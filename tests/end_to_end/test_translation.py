@@ -219,7 +219,10 @@ def test_generation_says_which_split_or_checkpoint_is_not_there(tiny_translation
     os.mkfifo(tmp_path / "pipe.pt")
     torch.save({"model": {"w": torch.ones(1)}, "cfg": Path("x")}, tmp_path / "classes.pt")
     cases = [
-        (("--path", tmp_path / "pipe.pt"), "--path should name a file, but .*pipe.pt is a pipe or a device"),
+        *(
+            (flags, "--path should name a file, but .*pipe.pt is a pipe or a device")
+            for flags in (("--path", tmp_path / "pipe.pt"), (f"--path={trained}:{tmp_path / 'pipe.pt'}",))
+        ),
         (
             ("--path", tmp_path / "classes.pt"),
             "classes.pt should hold tensors and settings only, but it also holds pathlib",

@@ -28,6 +28,7 @@ class GroundedMaskedLMConfig(FairseqDataclass):
     )
 
 
+_MOST_POWER = 16  # beyond it float32 can't hold the squares of gradients
 _ASKED = ("hidden_words", "word_side", "hidden_regions", "region_side")
 
 
@@ -38,13 +39,15 @@ class GroundedMaskedLMCriterion(FairseqCriterion):
     A batch without a hidden word, or without a hidden region, adds 0 for that loss.
 
     Raises:
-        InputError: a power that isn't above 0.
+        InputError: a power that isn't above 0, or above 16.
     """
 
     def __init__(self, task: Any, region_loss_power: float) -> None:
         super().__init__(task)
-        if not 0 < region_loss_power < math.inf:
-            raise InputError(f"--region-loss-power should be a number above 0, but is {region_loss_power}.")
+        if not 0 < region_loss_power <= _MOST_POWER:
+            raise InputError(
+                f"--region-loss-power should be a number above 0 and at most {_MOST_POWER}, but is {region_loss_power}."
+            )
         if region_loss_power != 1 and str(task.cfg.grounding_objective) == "jmlm":
             raise InputError(
                 "--region-loss-power is of regions that are learned: give --grounding-objective both or jmrm."

@@ -1,6 +1,5 @@
 """`--criterion hardest_negative_triplet`: VA eq. 1, every pair against its hardest negative of the batch."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +8,7 @@ from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
 
-from ..errors import InputError
+from ..errors import InputError, check_weight
 from ..modules.matching_losses import TRIPLET_DIRECTIONS, hardest_negative_triplet_loss
 
 
@@ -38,8 +37,7 @@ class HardestNegativeTripletCriterion(FairseqCriterion):
 
     def __init__(self, task: Any, triplet_margin: float, triplet_direction: str) -> None:
         super().__init__(task)
-        if not 0 <= triplet_margin < math.inf:
-            raise InputError(f"--triplet-margin should be a number of at least 0, but is {triplet_margin}.")
+        check_weight("--triplet-margin", triplet_margin)
         self.margin = triplet_margin
         self.direction = str(triplet_direction)
 

@@ -16,7 +16,7 @@ from fairseq.logging import metrics
 from fairseq.models import MODEL_REGISTRY
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import MOST_WEIGHT, InputError
 from ..modules.modality_loss import TokenWeight, counted_positions, modality_distance, modality_loss
 
 logger = logging.getLogger(__name__)
@@ -229,10 +229,10 @@ def weights_of(chosen: str, layers: tuple[int, ...]) -> Optional[dict[int, float
         weights = [float(part) for part in chosen.split(",")]
     except ValueError:
         weights = []
-    if len(weights) not in (1, len(layers)) or not all(0 <= weight < math.inf for weight in weights):
+    if len(weights) not in (1, len(layers)) or not all(0 <= weight <= MOST_WEIGHT for weight in weights):
         raise InputError(
-            f"--modality-weight should be {LEARNED}, a number from 0 on, or {len(layers)} with commas between,"
-            f" one for each of the layers {', '.join(map(str, layers))}, but is {chosen!r}."
+            f"--modality-weight should be {LEARNED}, a number from 0 to {MOST_WEIGHT:,.0f}, or {len(layers)} with "
+            f"commas between, one for each of the layers {', '.join(map(str, layers))}, but is {chosen!r}."
         )
     return dict(zip(layers, weights * len(layers) if len(weights) == 1 else weights))
 

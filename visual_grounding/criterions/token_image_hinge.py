@@ -1,6 +1,5 @@
 """`--criterion token_image_hinge`: VOK §3.2, every token of a caption nearer to its image than to another."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +9,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import check_weight
 from ..modules.matching_losses import TOKEN_IMAGE_NEGATIVES, next_other_image, other_images, token_image_hinge
 from ..modules.token_image_matcher import mean_of_tokens
 
@@ -42,8 +41,7 @@ class TokenImageHingeCriterion(FairseqCriterion):
 
     def __init__(self, task: Any, token_image_margin: float, token_image_negatives: str) -> None:
         super().__init__(task)
-        if not 0 <= token_image_margin < math.inf:
-            raise InputError(f"--token-image-margin should be a number of at least 0, but is {token_image_margin}.")
+        check_weight("--token-image-margin", token_image_margin)
         self.margin = token_image_margin
         self.negatives = str(token_image_negatives)
 

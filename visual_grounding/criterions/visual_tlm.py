@@ -11,7 +11,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import check_weight
 from ..features.columns import NO_LABEL
 
 PARTS = ("word", "region")
@@ -58,8 +58,7 @@ class VisualTLMCriterion(FairseqCriterion):
 
     def __init__(self, task: Any, region_loss_weight: float) -> None:
         super().__init__(task)
-        if not 0 <= region_loss_weight < math.inf:
-            raise InputError(f"--region-loss-weight should be a number of at least 0, but is {region_loss_weight}.")
+        check_weight("--region-loss-weight", region_loss_weight)
         self.weights = {"word": 1.0, "region": region_loss_weight}
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:

@@ -6,7 +6,6 @@
 The tags of a sentence's images, one image after another, are `net_input["visual"]["tags"]` as the dictionary's numbers.
 """
 
-import math
 from collections.abc import Sequence
 from itertools import chain
 
@@ -20,6 +19,7 @@ from ..text.words import PAD, UNKNOWN
 from .captions import pad_sequences
 
 WORDS = "words"
+_HIGHEST = float(np.finfo(np.float16).max)  # as scores are stored
 
 
 class ImageTags:
@@ -45,7 +45,7 @@ class ImageTags:
     def __init__(
         self, names: Sequence[str], symbols: Sequence[str], place: str, cut_by: str, least_score: float
     ) -> None:
-        if not math.isfinite(least_score):
+        if not abs(least_score) <= _HIGHEST:
             raise InputError(f"--image-tag-score should be a number such as 0.3, but is {least_score}.")
         if cut_by == WORDS:
             known = {symbol: number for number, symbol in enumerate(symbols)}

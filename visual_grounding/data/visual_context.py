@@ -172,7 +172,9 @@ class VisualContext:
             raise InputError("--image-tags names what is in images, but --image-features isn't given.")
         self.need_columns("labels", "scores", why="for --image-tags")
         highest = self.store.highest_score()
-        if np.float16(self.cfg.image_tag_score) > highest:  # scores are float16
+        with np.errstate(over="ignore"):
+            least = np.float16(self.cfg.image_tag_score)  # as scores are
+        if least > highest:
             raise InputError(
                 f"--image-tag-score should leave tags, but is {self.cfg.image_tag_score:g}: the highest score in "
                 f"{self.store.folder} is {highest:.3g}."

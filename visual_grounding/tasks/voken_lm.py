@@ -8,7 +8,6 @@ for each split, `DIR/<split>`. Without vokens it is masked language modelling, o
 """
 
 import logging
-import math
 import os
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -28,7 +27,7 @@ from ..data.voken_labels import LABELS, SENTENCE_LABELS, VokenLabels
 from ..data.voken_memory import VokenMemory
 from ..data.voken_text import VokenText
 from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
-from ..errors import InputError, printable
+from ..errors import InputError, check_weight, printable
 from ..modules.masking import BERT_REPLACEMENT
 from ..shares import share
 from ..storage.artefact import META
@@ -251,8 +250,7 @@ def _check_flags(cfg: VokenLMConfig) -> None:
             f"{cfg.tokens_per_sample}."
         )
     for flag, weight in (("--voken-weight", cfg.voken_weight), ("--mlm-weight", cfg.mlm_weight)):
-        if not 0 <= weight < math.inf:
-            raise InputError(f"{flag} should be a number of at least 0, but is {weight}.")
+        check_weight(flag, weight)
     labels, sentence = str(cfg.voken_labels), str(cfg.voken_sentence_label)
     if labels in ("shuffled", "random") and not cfg.vokens:
         raise InputError(f"--voken-labels {labels} takes the place of vokens: give those, too, as --vokens DIR.")
