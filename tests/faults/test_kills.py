@@ -234,8 +234,9 @@ def rewriting(world: World) -> dict[str, tuple[list[object], list[object]]]:
         rows = "".join(f"a dog {row}\tcd {number}\t{'yes' if row % 2 else 'no'}\n" for row in range(9))
         (folder / f"pairs{number}.tsv").write_text(f"sentence1\tsentence2\tlabel\n{rows}")
         write_vokens(folder / f"vokens{number}", ["a b", "c d e"][:number], folder / "tokenizer", 4)
+    (folder / "pictures").mkdir()
     for row in range(4):
-        Image.new("RGB", (40, 30), (50 * row, 0, 0)).save(folder / f"images/{row}.jpg")
+        Image.new("RGB", (40, 30), (50 * row, 0, 0)).save(folder / f"pictures/{row}.jpg")
     shown = ["--text", folder / "text", "--image-ids", folder / "shown", "--image-features", folder / "extract"]
     shown += ["--images", folder / "images", "--rows", "7"]
 
@@ -249,7 +250,7 @@ def rewriting(world: World) -> dict[str, tuple[list[object], list[object]]]:
                 *("--checkpoint", folder / f"language{number}/m.pt"),
                 *("--tokenizer", folder / "language1/tokenizer"),
             ],
-            "report vokens": ["--vokens", folder / f"vokens{number}", "--images", folder / "images"],
+            "report vokens": ["--vokens", folder / f"vokens{number}", "--images", folder / "pictures"],
             "average": ["--inputs", folder / "checkpoint1.pt", folder / f"checkpoint{number}.pt"],
             "evaluate": ["--hypothesis", translated, "--reference", folder / "translated1", "--bootstrap-samples", 10],
             "report": [*shown, "--output", f"translation={translated}"],
