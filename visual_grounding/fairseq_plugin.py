@@ -155,7 +155,7 @@ def _is_fairseq_command(program: str) -> bool:
 
 
 def _known_mistake(error: BaseException, trace: TracebackType | None) -> str | None:
-    """What to say where fairseq finds no checkpoint, or half of one, or no GPU, or a name is none; None otherwise."""
+    """What to say where fairseq finds no checkpoint, or half of one, no GPU, no flag that it needs; else None."""
     if isinstance(error, MemoryError) or _NO_MEMORY in str(error):
         return f"not enough memory ({first_line(error)}). Choose smaller sizes or batches."
     if str(error).startswith(_NO_DEVICE):
@@ -163,6 +163,10 @@ def _known_mistake(error: BaseException, trace: TracebackType | None) -> str | N
         if "--fp16" in sys.argv:
             return f"--fp16 needs a GPU, but there is none ({said}). Leave it out, and add --cpu."
         return f"a GPU was asked for, but there is none ({said}). Add --cpu."
+    if str(error).startswith("Must specify batch size"):
+        return "nothing says how many sentences, or words, an update learns from. Give --batch-size, or --max-tokens."
+    if str(error) == "optimizer is required!":
+        return "nothing says how weights are updated. Give --optimizer, such as --optimizer adam."
     if isinstance(error, OSError) and str(error).startswith("Model file not found: "):
         return f"--path names {str(error).partition(': ')[2]}, but there is no such file."
     if isinstance(error, OSError) and error.errno in _NO_NAMES:

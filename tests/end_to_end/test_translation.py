@@ -200,6 +200,16 @@ def test_training_refuses_a_checkpoint_with_other_flags(tiny_translation, train_
     check_refusal(run_command("fairseq-train", *flags), message)
 
 
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [("--optimizer", "Give --optimizer, such as"), ("--max-tokens", "Give --batch-size, or --max-tokens")],
+)
+def test_training_names_a_flag_that_fairseq_needs(tiny_translation, train_flags, tmp_path, flag, said):
+    flags = train_flags(tiny_translation, tmp_path)
+    place = flags.index(flag)
+    check_refusal(run_command("fairseq-train", *flags[:place], *flags[place + 2 :]), said)
+
+
 def test_layers_of_a_model_trained_with_layerdrop_are_taken_out_in_generation(
     tiny_translation, train_flags, user_dir, tmp_path
 ):

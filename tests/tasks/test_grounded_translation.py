@@ -18,7 +18,11 @@ from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.finder import write_image_ids as write_found_ids
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.retrieval.paired import PairedFinder
-from visual_grounding.tasks.grounded_translation import GroundedTranslationConfig, GroundedTranslationTask
+from visual_grounding.tasks.grounded_translation import (
+    GroundedTranslationConfig,
+    GroundedTranslationTask,
+    complete_languages,
+)
 from visual_grounding.text.words import digest_of_symbols
 
 
@@ -185,6 +189,41 @@ def test_task_names_the_languages_that_are_there(tiny_translation):
         InputError, match=r"should have dict\.fr\.txt, .*: those of de and en are there\. .*--target-lang"
     ):
         make_task(tiny_translation, target_lang="fr")
+
+
+@pytest.mark.parametrize(
+    ("named", "pairs", "found"),
+    [
+        ((None, None), ["en-de"], ("en", "de")),
+        (("en", None), ["en-de"], ("en", "de")),
+        ((None, "de"), ["en-de"], ("en", "de")),
+        (("de", None), ["en-de"], ("de", "en")),
+        ((None, "en"), ["en-de"], ("de", "en")),
+        ((None, "fr"), ["en-de", "en-fr"], ("en", "fr")),
+        (("fr", "de"), ["en-de"], ("fr", "de")),  # its dictionary is missed elsewhere
+        ((None, "fr"), ["en-de"], "one pair of languages with fr, but holds en-de. Name both"),
+        (("en", None), ["en-de", "en-fr"], "one pair of languages with en, but holds en-de, en-fr. Name both"),
+        ((None, None), ["en-de", "en-fr"], "one pair of languages, where none is named, but holds en-de, en-fr. Name"),
+        (("en", None), [], "one pair of languages with en, but holds none. Name both .* --source-lang and --target"),
+    ],
+)
+def test_languages_that_are_not_named_are_those_of_the_text(tmp_path, named, pairs, found):
+    for pair in pairs:
+        for language in pair.split("-"):
+            (tmp_path / f"train.{pair}.{language}.idx").touch()
+    cfg = GroundedTranslationConfig(data=str(tmp_path), source_lang=named[0], target_lang=named[1])
+    if isinstance(found, tuple):
+        complete_languages(cfg)
+        assert (cfg.source_lang, cfg.target_lang) == found
+    else:
+        with pytest.raises(InputError, match=f"{tmp_path} should hold binarised text of {found}"):
+            GroundedTranslationTask.setup_task(cfg)
+
+
+def test_task_names_the_folder_that_is_not_there(tmp_path):
+    cfg = GroundedTranslationConfig(data=str(tmp_path / "bin"), source_lang="en", target_lang="de")
+    with pytest.raises(InputError, match="bin should be a folder of binarised text, as fairseq-preprocess writes it"):
+        GroundedTranslationTask.setup_task(cfg)
 
 
 def test_task_refuses_models_that_find_images():

@@ -81,6 +81,16 @@ def splits_there(folder: str, *endings: str) -> str:
     return f"It has {', '.join(sorted(set(found))) or 'none'}."
 
 
+def pairs_in(folder: str) -> list[str]:
+    """Pairs of languages in the names of a folder's files: `train.en-de.en.idx` is of en-de."""
+    if not os.path.isdir(folder):
+        return []
+    parts = [name.split(".") for name in os.listdir(folder)]
+    pairs = {tuple(each[1].split("-")) for each in parts if len(each) > 2 and each[2] in each[1].split("-")}
+    # Text of one language is of en-None.
+    return sorted("-".join(pair) for pair in pairs if len(pair) == 2 and "None" not in pair)
+
+
 def load_text(folder: str, name: str, dictionary: Dictionary) -> Any:
     """The binarised lines of a part.
 

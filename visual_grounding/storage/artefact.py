@@ -126,6 +126,10 @@ def read_meta(folder: str | Path, expected_format: str, **fields: type | UnionTy
             raise InputError(f"{wanted} {folder.parent} is itself {kind}. Is it the folder of another flag?")
         beside = _kinds_in(folder.parent)
         beside = f"; beside it lie {beside}" if beside else ""
+        if (folder / "config.json").is_file():
+            raise InputError(f"{wanted} is an exported model, such as a retriever. Is it the folder of another flag?")
+        if folder.is_dir() and any(folder.iterdir()):  # where nothing can be made
+            raise InputError(f"{wanted} there is no {META} among its files{beside}. Is it the folder of another flag?")
         raise InputError(f"{wanted} there is no {path}{beside}. {_remedy(expected_format, folder)}")
     try:
         meta = read_json(path)

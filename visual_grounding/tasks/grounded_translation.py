@@ -19,7 +19,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from ..data.interactive_images import InteractiveImages, InteractiveImagesConfig, finder_words
-from ..data.text_of_one_language import check_binarised_pair, read_dictionary, splits_there
+from ..data.text_of_one_language import check_binarised_pair, pairs_in, read_dictionary, splits_there
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_memory import check_restored_choices
 from ..errors import InputError
@@ -44,6 +44,34 @@ class MissingDictionary(InputError):
             f"language: those of {' and '.join(there) or 'none'} are there. Say which is translated into which: "
             "--source-lang and --target-lang."
         )
+
+
+def complete_languages(cfg: TranslationConfig) -> None:
+    """Set the languages that aren't named to those of the text; fairseq sets both anew where one is named.
+
+    Raises:
+        InputError: there is no such folder, or not one pair of languages in it that fits.
+    """
+    folder = utils.split_paths(cfg.data)[0]
+    if not os.path.isdir(folder):
+        raise InputError(
+            f"{folder} should be a folder of binarised text, as fairseq-preprocess writes it, but is none."
+        )
+    named = [language for language in (cfg.source_lang, cfg.target_lang) if language is not None]
+    if len(named) == 2:
+        return
+    there = pairs_in(folder)
+    fitting = [pair.split("-") for pair in there if not named or named[0] in pair.split("-")]
+    if len(fitting) != 1:
+        of = f"one pair of languages with {named[0]}" if named else "one pair of languages, where none is named"
+        raise InputError(
+            f"{folder} should hold binarised text of {of}, but holds {', '.join(there) or 'none'}. Name both of its "
+            "languages: --source-lang and --target-lang."
+        )
+    first, second = fitting[0]
+    if first == cfg.target_lang or second == cfg.source_lang:
+        first, second = second, first
+    cfg.source_lang, cfg.target_lang = first, second
 
 
 @dataclass
@@ -91,6 +119,16 @@ class GroundedTranslationTask(OwnCriterions, OneIterator, TranslationTask):
         if words:
             follows = bool(cfg.retriever)
             self.interactive = InteractiveImages(words, self.image_store, cfg.images_per_sentence, follows)
+
+    @classmethod
+    def setup_task(cls, cfg: GroundedTranslationConfig, **kwargs: Any) -> "GroundedTranslationTask":
+        """As fairseq's.
+
+        Raises:
+            InputError: as `complete_languages` and `load_dictionary`.
+        """
+        complete_languages(cfg)
+        return super().setup_task(cfg, **kwargs)  # type: ignore[no-any-return]
 
     @property
     def image_feature_size(self) -> int:

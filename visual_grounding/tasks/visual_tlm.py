@@ -20,7 +20,7 @@ from fairseq.tasks.translation import load_langpair_dataset
 
 from ..data.region_masking import RegionMasking
 from ..data.sentence_pairs import PairedText, SentencePairs
-from ..data.text_of_one_language import check_binarised_pair, read_dictionary, splits_there
+from ..data.text_of_one_language import check_binarised_pair, pairs_in, read_dictionary, splits_there
 from ..data.visual_batches import VisualContextDataset
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
@@ -224,16 +224,6 @@ def language_pairs(cfg: VisualTLMConfig) -> list[tuple[str, str]]:
                 f"{cfg.lang_pairs!r}: {'-'.join(pair)!r}."
             )
     return [(source, target) for source, target in pairs]
-
-
-def pairs_in(folder: str) -> list[str]:
-    """Pairs of languages in the names of a folder's files: `train.en-de.en.idx` is of en-de."""
-    if not os.path.isdir(folder):
-        return []
-    parts = [name.split(".") for name in os.listdir(folder)]
-    pairs = {tuple(each[1].split("-")) for each in parts if len(each) > 2 and each[2] in each[1].split("-")}
-    # Text of one language is of en-None.
-    return sorted("-".join(pair) for pair in pairs if len(pair) == 2 and "None" not in pair)
 
 
 def joined_dictionary(folder: str, languages: list[str]) -> Dictionary:
