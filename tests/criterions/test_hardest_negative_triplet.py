@@ -92,6 +92,8 @@ def test_a_margin_that_is_no_number_from_0_on_is_refused(margin):
         HardestNegativeTripletCriterion(None, margin, "image")
     with pytest.raises(InputError, match="--token-image-margin should be a number of at least 0, but is"):
         TokenImageHingeCriterion(None, margin, "one")
+    with pytest.raises(InputError, match=r"--triplet-margin should be at most 1,000,000, but is 1000001\.0"):
+        HardestNegativeTripletCriterion(None, 1_000_001.0, "image")
 
 
 def test_criterion_logs_means_over_pairs():

@@ -157,3 +157,15 @@ def test_a_folder_without_the_artefact_is_told_what_lies_in_it_six_names_of_a_ki
     with pytest.raises(InputError) as refused:
         read_meta(tmp_path, "feature-store")
     assert "there lie image ids (a, b, c, d, e, f) in it" in str(refused.value)
+
+
+def test_a_folder_of_something_else_is_not_to_be_written_into(tmp_path):
+    (tmp_path / "photo.jpg").touch()
+    with pytest.raises(InputError, match=r"no meta\.json among its files.* Is it the folder of another flag\?$"):
+        read_meta(tmp_path, "feature-store")
+    (tmp_path / "config.json").touch()
+    with pytest.raises(InputError, match=r"but is an exported model, .* Is it the folder of another flag\?$"):
+        read_meta(tmp_path, "feature-store")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"Make it with: visual-grounding extract … --out .*new$"):
+        read_meta(tmp_path / "empty/new", "feature-store")
