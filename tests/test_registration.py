@@ -297,6 +297,9 @@ def test_a_gpu_that_is_asked_for_and_not_there_is_said_in_one_line(monkeypatch: 
     said = _known_mistake(raised.value, None)
     assert said is not None and said.startswith("--fp16 needs a GPU, but there is none (") and said.count(".") == 2
     assert said.endswith("). Leave it out, and add --cpu.")
+    monkeypatch.setattr(sys, "argv", ["fairseq-train", "bin", "--fp16", "--cpu"])
+    said = _known_mistake(raised.value, None)
+    assert said is not None and said.endswith("). Leave it out.")
     monkeypatch.setattr(sys, "argv", ["fairseq-train", "bin"])
     said = _known_mistake(RuntimeError("No CUDA GPUs are available"), None)
     assert said == "a GPU was asked for, but there is none (No CUDA GPUs are available). Add --cpu."

@@ -161,7 +161,8 @@ def _known_mistake(error: BaseException, trace: TracebackType | None) -> str | N
     if str(error).startswith(_NO_DEVICE):
         said = first_line(error).partition(". ")[0].rstrip(".")
         if "--fp16" in sys.argv:
-            return f"--fp16 needs a GPU, but there is none ({said}). Leave it out, and add --cpu."
+            also = "" if "--cpu" in sys.argv else ", and add --cpu"
+            return f"--fp16 needs a GPU, but there is none ({said}). Leave it out{also}."
         return f"a GPU was asked for, but there is none ({said}). Add --cpu."
     if str(error).startswith("Must specify batch size"):
         return "nothing says how many sentences, or words, an update learns from. Give --batch-size, or --max-tokens."

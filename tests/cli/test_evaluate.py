@@ -15,7 +15,7 @@ from small_models import ARCHITECTURES, Task, build
 
 from visual_grounding.analysis.score_files import read_score_files
 from visual_grounding.analysis.seeds import compare_over_seeds
-from visual_grounding.analysis.translation_scores import score_translations
+from visual_grounding.analysis.translation_scores import check_language, score_translations
 from visual_grounding.cli.main import main
 from visual_grounding.storage.artefact import sha256_of_file
 
@@ -71,6 +71,9 @@ def test_what_is_no_language_is_refused(files, capsys, language, message) -> Non
 def test_language_without_rules_is_said(files, capsys) -> None:
     assert evaluate(files, "--target-lang", "da") == 0
     assert "warning: the Moses rules have none for 'da': where they are applied, those of En" in capsys.readouterr().err
+    assert check_language("ger", "target_lang") == (
+        "the Moses rules have none for 'ger', but for 'de': where they are applied, those of English are taken."
+    )
     assert evaluate(files, "--target-lang", "fr") == 0 and "Moses" not in capsys.readouterr().err
 
 

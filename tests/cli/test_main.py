@@ -134,6 +134,19 @@ def test_packages_that_are_too_old_are_told_where_one_fails(monkeypatch, capsys)
     assert said.startswith("visual-grounding average: module 'torch' has no attribute 'uint16'. Packages should be")
     assert 'torch should be >=2.6, but is 2.1.0. pip install "torch>=2.6"' in said and said.count("\n") == 1
 
+    def taken_for_the_input(args):
+        try:
+            failing(args)
+        except AttributeError as error:
+            raise InputError("a retriever should be built, but isn't. Export it again.") from error
+
+    monkeypatch.setattr(average, "run", taken_for_the_input)
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "isn't. Export it again. Packages should be others: " in said and "torch should be >=2.6, but is 2." in said
+    monkeypatch.setattr(environment, "installed", metadata.version)
+    assert main(words) == 2 and capsys.readouterr().err.endswith("Export it again.\n")
+
 
 def test_unknown_verb_exits_with_2():
     done = run_command("visual-grounding", "retreive")

@@ -28,8 +28,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_captions_are_what_prepare_makes_without_a_word(tmp_path, capsys):
-    (tmp_path / "c.tsv").write_text(CAPTIONS)
-    flags = ["--train", tmp_path / "c.tsv", "--valid", tmp_path / "c.tsv", "--test", tmp_path / "c.tsv"]
+    for name in "cde":
+        (tmp_path / f"{name}.tsv").write_text(CAPTIONS)
+    flags = ["--train", tmp_path / "c.tsv", "--valid", tmp_path / "d.tsv", "--test", tmp_path / "e.tsv"]
     said = [run(capsys, *verb, *flags, "--out", tmp_path / verb[-1]) for verb in (["prepare"], ["prepare", "captions"])]
     assert said[0] == said[1] and said[0][0] == 0
     made = contents(tmp_path / "prepare")
@@ -40,13 +41,15 @@ def test_captions_are_what_prepare_makes_without_a_word(tmp_path, capsys):
 
 
 def test_a_test_split_of_an_earlier_run_is_named(tmp_path, capsys):
-    (tmp_path / "c.tsv").write_text(CAPTIONS)
-    flags = ["prepare", "captions", "--train", tmp_path / "c.tsv", "--valid", tmp_path / "c.tsv", "--out"]
-    twice = "warning: 3 of 3 captions of --valid are learned from, too.\n"
+    for name in "cde":
+        (tmp_path / f"{name}.tsv").write_text(CAPTIONS)
+    flags = ["prepare", "captions", "--train", tmp_path / "c.tsv", "--valid", tmp_path / "d.tsv", "--out"]
+    twice = "warning: 3 of 3 captions of valid (100.0 %) are among those of train, too.\n"
     fresh = run(capsys, *flags, tmp_path / "fresh")
     assert fresh[0] == 0 and fresh[2] == twice
-    said = run(capsys, *flags, tmp_path / "out", "--test", tmp_path / "c.tsv")[2]
-    assert said == twice + twice.replace("valid", "test")
+    said = run(capsys, *flags, tmp_path / "out", "--test", tmp_path / "e.tsv")[2]
+    of_test = twice.replace("valid", "test")
+    assert said == twice + of_test + of_test.replace("train", "valid")
     before = contents(tmp_path / "out")
     assert run(capsys, *flags, tmp_path / "out") == (
         0,
@@ -55,6 +58,34 @@ def test_a_test_split_of_an_earlier_run_is_named(tmp_path, capsys):
         "it if it shouldn't be tested on.\n",
     )
     assert contents(tmp_path / "out") == before
+
+
+def test_captions_and_images_that_two_splits_share_are_counted(tmp_path, capsys):
+    (tmp_path / "c.tsv").write_text("a\tone\na\ttwo\nb\tthree\n")
+    (tmp_path / "d.tsv").write_text("b\tthree\nc\tone\na\tfour\na\tfive\n")
+    (tmp_path / "e.tsv").write_text("c\tsix\n")
+    flags = ["--train", tmp_path / "c.tsv", "--valid", tmp_path / "d.tsv", "--test", tmp_path / "e.tsv"]
+    assert run(capsys, "prepare", "captions", *flags, "--out", tmp_path / "out")[2].splitlines() == [
+        "warning: 1 of 4 captions of valid (25.0 %) are among those of train, too.",
+        "warning: 2 of 4 captions of valid (50.0 %) are further ones of images of train.",
+        "warning: 1 of 1 captions of test (100.0 %) are further ones of images of valid.",
+    ]
+
+
+@pytest.mark.parametrize("again", ["c.tsv", "link", "./folder/../c.tsv"])
+def test_one_file_for_two_splits_is_refused(tmp_path, capsys, again):
+    (tmp_path / "folder").mkdir()
+    for name in "cd":
+        (tmp_path / f"{name}.tsv").write_text(CAPTIONS)
+    (tmp_path / "link").symlink_to("c.tsv")
+    flags = ["--train", tmp_path / "c.tsv", "--valid", tmp_path / "d.tsv", "--test", f"{tmp_path}/{again}"]
+    status, _, error = run(capsys, "prepare", "captions", *flags, "--out", tmp_path / "out")
+    assert status == 2 and not (tmp_path / "out").exists() and error.count("\n") == 1
+    assert (
+        "test should have another file than train, but " in error
+        and f"{again.split('/')[-1]} is given for both" in error
+    )
+    assert "give a copy. See --test and --train" in error
 
 
 def test_every_preparation_is_found_in_help(capsys):

@@ -210,7 +210,16 @@ def test_words_are_asked_of_and_tags_said_aloud(tmp_path, capsys):
 def test_examples_that_are_trained_on_are_counted(files, capsys):
     (files / "test.tsv").write_text((files / "train.tsv").read_text() + "9\ta\tb\tNEUTRAL\t1\n")
     warned = run(capsys, *sick(files, "--test", files / "test.tsv"))[2]
-    assert warned == "warning: 3 of 4 examples of test (75.0 %) are among those to train on, too.\n"
+    assert warned == "warning: 3 of 4 examples of test (75.0 %) are among those of train, too.\n"
+    (files / "valid.tsv").write_text(SICK + "9\ta\tb\tNEUTRAL\t1\n")
+    warned = run(capsys, *sick(files, "--test", files / "test.tsv", "--valid", files / "valid.tsv"))[2]
+    assert warned.splitlines()[1] == "warning: 1 of 4 examples of test (25.0 %) are among those of valid, too."
+
+
+def test_one_file_for_two_splits_is_refused(files, capsys):
+    status, _, error = run(capsys, *sick(files, "--valid", files / "dev.tsv", "--test", files / "train.tsv"))
+    assert status == 2 and not (files / "out").exists()
+    assert f"test should have another file than train, but {files}/train.tsv is given for both. To score" in error
 
 
 @pytest.mark.parametrize("train", [False, True])

@@ -21,7 +21,8 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
 
 def test_prepare_writes_a_folder_that_fairseq_train_reads(tmp_path, capsys):
     (tmp_path / "c.tsv").write_text(CAPTIONS)
-    flags = ["--train", tmp_path / "c.tsv", "--valid", tmp_path / "c.tsv", "--min-count", 2, "--out", tmp_path / "data"]
+    (tmp_path / "d.tsv").write_text(CAPTIONS)
+    flags = ["--train", tmp_path / "c.tsv", "--valid", tmp_path / "d.tsv", "--min-count", 2, "--out", tmp_path / "data"]
     for _ in range(2):  # again: the same
         status, out, _ = run(capsys, "prepare", *flags)
         assert status == 0 and "train: 3 captions of 2 images" in out and "dict.txt: 3 words" in out
@@ -49,9 +50,10 @@ def test_prepare_writes_a_folder_that_fairseq_train_reads(tmp_path, capsys):
 )
 def test_prepare_refuses(tmp_path, capsys, content, flags, message):
     (tmp_path / "c.tsv").write_text(content)
+    (tmp_path / "valid.tsv").write_text(CAPTIONS)
     out = ["--out", tmp_path / "data"]
     status, _, error = run(
-        capsys, "prepare", "--train", tmp_path / "c.tsv", "--valid", tmp_path / "c.tsv", *out, *flags
+        capsys, "prepare", "--train", tmp_path / "c.tsv", "--valid", tmp_path / "valid.tsv", *out, *flags
     )
     assert status == 2 and message in error and error.count("\n") == 1
 

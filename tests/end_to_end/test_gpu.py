@@ -1,5 +1,7 @@
 """On a CUDA device: `pytest -m gpu`. Skipped elsewhere."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -86,8 +88,9 @@ def captions(tiny_translation, tmp_path_factory):
     keys = (tiny_translation / "store/keys.txt").read_text().split()
     lines = [f"{key}\tthe {('bat', 'club')[row % 2]} number {row}\n" for row, key in enumerate(keys)]
     (folder / "captions.tsv").write_text("".join(lines))
+    shutil.copy(folder / "captions.tsv", folder / "valid.tsv")
     done = run_command(
-        "visual-grounding", "prepare", "--train", folder / "captions.tsv", "--valid", folder / "captions.tsv",
+        "visual-grounding", "prepare", "--train", folder / "captions.tsv", "--valid", folder / "valid.tsv",
         "--out", folder / "data",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -136,8 +139,9 @@ def test_a_network_is_trained_with_its_retriever_on_cuda(precision, user_dir, tm
     for number in range(12):
         Image.effect_noise((40, 32), 20 * number + 5).convert("RGB").save(tmp_path / f"photos/{number}.png")
     (tmp_path / "captions.tsv").write_text("".join(f"{n}.png\tnoise of {n}\n" for n in range(12)))
+    shutil.copy(tmp_path / "captions.tsv", tmp_path / "valid.tsv")
     done = run_command(
-        "visual-grounding", "prepare", "--train", tmp_path / "captions.tsv", "--valid", tmp_path / "captions.tsv",
+        "visual-grounding", "prepare", "--train", tmp_path / "captions.tsv", "--valid", tmp_path / "valid.tsv",
         "--out", tmp_path / "data",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

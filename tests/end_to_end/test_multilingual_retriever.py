@@ -65,8 +65,9 @@ def captions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_store(folder / "store", features)
     lines = [f"image{number // 2}.jpg\t{sentence}\n" for number, sentence in enumerate(sentences())]
     (folder / "captions.tsv").write_text("".join(lines), encoding="utf-8")
+    shutil.copy(folder / "captions.tsv", folder / "valid.tsv")
     done = run_command(
-        "visual-grounding", "prepare", "--train", folder / "captions.tsv", "--valid", folder / "captions.tsv",
+        "visual-grounding", "prepare", "--train", folder / "captions.tsv", "--valid", folder / "valid.tsv",
         "--out", folder / "data",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -39,8 +39,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     (folder / "captions.tsv").write_text("".join(lines))
     make_bert(folder / "bert", WORDS)
-    captions = str(folder / "captions.tsv")
-    flags = ["prepare", "captions", "--train", captions, "--valid", captions, "--out", str(folder / "data")]
+    shutil.copy(folder / "captions.tsv", folder / "valid.tsv")
+    captions = ["--train", str(folder / "captions.tsv"), "--valid", str(folder / "valid.tsv")]
+    flags = ["prepare", "captions", *captions, "--out", str(folder / "data")]
     assert main(flags) == 0
     return folder
 

@@ -4,6 +4,7 @@ says what is wrong. The twin of `cli/test_absurd_numbers.py`; a new flag is cove
 
 import copy
 import dataclasses
+import shutil
 import typing
 from argparse import ArgumentError, Namespace
 from collections.abc import Iterator
@@ -54,8 +55,9 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_store(folder / "photos", np.random.default_rng(0).normal(size=(12, 2, 6)))
     (folder / "captions.tsv").write_text("".join(f"image{row}.jpg\ta b c {'d' * (row % 2)}\n" for row in range(12)))
     make_bert(folder / "bert", list("abcd"))
-    captions = str(folder / "captions.tsv")
-    words = ["prepare", "captions", "--train", captions, "--valid", captions, "--out", str(folder / "captions")]
+    shutil.copy(folder / "captions.tsv", folder / "valid.tsv")
+    captions = ["--train", str(folder / "captions.tsv"), "--valid", str(folder / "valid.tsv")]
+    words = ["prepare", "captions", *captions, "--out", str(folder / "captions")]
     assert main(words) == 0
     return folder
 

@@ -222,7 +222,8 @@ def rewriting(world: World) -> dict[str, tuple[list[object], list[object]]]:
     write_image_ids(folder / "shown", np.arange(31).reshape(31, 1) % 11, store.keys_sha256)
     for number in (1, 2):
         captions = "".join(f"{row}.png\tword{row * number} more\n" for row in range(9))
-        (folder / f"captions{number}").write_text(captions)
+        for name in (f"captions{number}", f"valid{number}"):
+            (folder / name).write_text(captions)
         (folder / f"translated{number}").write_text("".join(f"line {line % (5 * number)} .\n" for line in range(31)))
         state = {"args": argparse.Namespace(), "model": {"w": torch.full((3,), float(number))}}
         torch.save(state, folder / f"checkpoint{number}.pt")
@@ -243,7 +244,7 @@ def rewriting(world: World) -> dict[str, tuple[list[object], list[object]]]:
     def flags(number: int) -> dict[str, list[object]]:
         translated, captions = folder / f"translated{number}", folder / f"captions{number}"
         return {
-            "prepare captions": ["--train", captions, "--valid", captions],
+            "prepare captions": ["--train", captions, "--valid", folder / f"valid{number}"],
             "prepare rte": ["--train", folder / f"pairs{number}.tsv", "--tokenizer", folder / "language1/tokenizer"],
             "export": ["--checkpoint", folder / f"retriever{number}.pt", "--data", folder],
             "export --to transformers": [

@@ -38,6 +38,21 @@ def change(index, row, value):
     embeddings.flush()
 
 
+@pytest.mark.parametrize("kind", ["exact", "flat"])
+def test_queries_of_another_shape_are_refused(retriever, store, tmp_path, kind):
+    if kind != "exact":
+        pytest.importorskip("faiss")
+    build_index(retriever, store, tmp_path / "index", kind=kind)
+    index, queries = Index(tmp_path / "index"), retriever.encode_text(["w1 w2", "w3"])
+    for wrong in (queries[0], queries[:, 1:], queries.unsqueeze(0), np.zeros((0, 3))):
+        shape = re.escape(str(tuple(wrong.shape)))
+        with pytest.raises(
+            InputError, match=rf"a row of {queries.shape[1]} numbers each, .* but are of shape {shape}\."
+        ):
+            index.search(wrong, 1)
+    assert index.search(queries[:0], 2)[1].shape == (0, 2)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("kind", ["exact", "flat", "ivf"])
 @pytest.mark.parametrize("many", [False, True])

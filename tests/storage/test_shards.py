@@ -173,8 +173,10 @@ def test_artefact_names_the_choice_that_differs_when_it_is_finished(tmp_path: Pa
     artefact.publish({})
     with pytest.raises(InputError, match=r"out was made with other choices \(rows was 5, now 6\)"):
         make(tmp_path / "out", rows=6)
-    with pytest.raises(InputError, match=r"format was 'test', now 'vokens'"):
-        make(tmp_path / "out", kind="vokens")
+    with pytest.raises(
+        InputError, match=r"out should be of kind vokens, but is of kind test\. Choose another folder\.$"
+    ):
+        make(tmp_path / "out", {"pool": "max"}, rows=6, kind="vokens")
 
 
 def test_artefact_starts_again_by_another_plan_when_no_shard_was_finished(tmp_path: Path) -> None:

@@ -102,8 +102,10 @@ def test_source_side_of_a_translation_task_is_text_too(world, tmp_path):
         InputError, match=r"hold text of valid in 'en', .*once; but there is valid.en-de.en, valid.fr-e"
     ):
         make_task(tmp_path, source_lang="en").load_dataset("valid")
-    with pytest.raises(InputError, match=r"dict.txt should be the dictionary of the text.*needs --source-lang"):
-        make_task(tmp_path)
+    for named, found in ((None, "dict.txt"), ("fr", "dict.fr.txt")):
+        said = f"{found} should be the dictionary of the text.*has dict.en.txt. Where .* --source-lang says which"
+        with pytest.raises(InputError, match=said):
+            make_task(tmp_path, source_lang=named)
 
 
 def test_training_set_of_several_parts_is_read_whole_with_a_table_for_each(world, tmp_path):

@@ -202,7 +202,8 @@ def test_store_without_boxes_or_labels_is_refused_by_name(tiny_pairs, tmp_path, 
         ({"lang_pairs": "en-de,en"}, r"pairs of two languages.* but is 'en-de,en': 'en'"),
         ({"lang_pairs": "en-en"}, r"pairs of two languages.* but is 'en-en'"),
         ({"lang_pairs": "en-de,en-de"}, r"each once.* but is 'en-de,en-de': 'en-de'"),
-        ({"lang_pairs": "en-it"}, r"bin/dict.it.txt is missing: the languages of the stream should share a dictionary"),
+        ({"lang_pairs": "en-it"}, r"--lang-pairs should be pairs that .*bin holds, .* en-de, en-fr, but has en-it"),
+        ({"lang_pairs": "en-de,de-it"}, r"which are en-de, en-fr, but has de-it"),
         ({"lang_pairs": None}, r"one pair of languages .* but holds en-de, en-fr. Name .* --lang-pairs en-de,en-fr$"),
         ({"lang_pairs": None, "data": "nowhere"}, "nowhere should hold binarised pairs.* but holds none"),
         ({"data": None}, "needs a folder of binarised pairs"),
@@ -232,6 +233,9 @@ def test_task_refuses_dictionaries_that_differ(copied):
         make_task(copied)
     path.write_text("".join(lines[:-1]))
     with pytest.raises(InputError, match=r"number 15 is '.*' in one and '<unk>' in the other"):
+        make_task(copied)
+    path.unlink()
+    with pytest.raises(InputError, match=r"bin/dict.fr.txt is missing: the languages of the stream should share a"):
         make_task(copied)
 
 

@@ -125,7 +125,9 @@ def check_language(language: str, choice: str) -> str | None:
         raise InputError(said, choice)
     if language in known.values():
         return None
-    return f"the Moses rules have none for {language!r}: where they are applied, those of English are taken."
+    meant = next((code for name, code in known.items() if len(language) > 2 and name.startswith(language)), None)
+    also = f", but for {meant!r}" if meant else ""
+    return f"the Moses rules have none for {language!r}{also}: where they are applied, those of English are taken."
 
 
 def guess_form(sentences: Sequence[str]) -> TextForm | None:

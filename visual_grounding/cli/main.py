@@ -65,6 +65,7 @@ CONTINUING = ("extract", "import", "index", "retrieve", "vokenize", "revokenize"
 # What is wrong with a place that was named: its name is too long or a loop, its file system full or not to be written.
 OF_THE_PLACE = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC}
 UNREAD = 141  # what shells give for a closed pipe
+_OF_OLD_PACKAGES = (ImportError, AttributeError, TypeError)  # what one says that is too old
 _OF_MEMORY = ("--batch-size", "--batch-tokens", "--image-size")  # flags that say how much is computed at a time
 INTERRUPTED = 130  # what shells give for Ctrl-C
 
@@ -117,15 +118,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
             return module.run(args) or 0
     except InputError as error:
-        print(f"visual-grounding {verb}: {error}{_flags(error, parser)}", file=sys.stderr)
+        unfit = _unfit_packages() if isinstance(error.__cause__, _OF_OLD_PACKAGES) else ""  # it may not be the input's
+        print(f"visual-grounding {verb}: {error}{_flags(error, parser)}{unfit}", file=sys.stderr)
         return 2
-    except (ImportError, AttributeError, TypeError) as error:  # what a package says that is too old
-        found = import_module("..diagnosis.environment", __package__).unfit_packages()
-        if not found:
+    except _OF_OLD_PACKAGES as error:
+        unfit = _unfit_packages()
+        if not unfit:
             raise
         traceback.print_exc()  # it may be ours all the same
-        said = "; ".join(f"{each.text} {each.remedy}".rstrip() for each in found)
-        print(f"visual-grounding {verb}: {first_line(error)}. Packages should be others: {said}", file=sys.stderr)
+        print(f"visual-grounding {verb}: {first_line(error)}.{unfit}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # who reads what is printed has enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains once more at its end
@@ -178,6 +179,13 @@ def _verb_of(argv: Sequence[str]) -> str:
         meant = f"did you mean {close[0]}?" if close else f"if it is a verb's: visual-grounding VERB {argv[0]}"
         overview.error(f"there is no {argv[0]!r} before a verb; {meant}")
     return str(overview.parse_args([" ".join(argv[:length])] if argv else []).verb)
+
+
+def _unfit_packages() -> str:
+    """A sentence on packages that are too old or too new, with a space before it; nothing where none is."""
+    found = import_module("..diagnosis.environment", __package__).unfit_packages()
+    said = "; ".join(f"{each.text} {each.remedy}".rstrip() for each in found)
+    return f" Packages should be others: {said}" if found else ""
 
 
 def _flags(error: InputError, parser: argparse.ArgumentParser | None) -> str:

@@ -15,6 +15,7 @@ lower-cased; the same splitter is used when the retriever is.
 """
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -37,15 +38,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="data folder to write")
 
 
+def _shared(captions: dict[str, list[tuple[str, str]]], split: str, other: str) -> Iterator[str]:
+    """What two splits have in common."""
+    from ..shares import warn_of
+
+    if split not in captions or other not in captions:
+        return
+    pairs, images = set(captions[other]), {key for key, _ in captions[other]}
+    known = sum(pair in pairs for pair in captions[split])
+    yield from warn_of(known, len(captions[split]), f"are among those of {other}, too.", f"captions of {split}")
+    seen = sum(key in images for key, _ in captions[split]) - known
+    yield from warn_of(seen, len(captions[split]), f"are further ones of images of {other}.", f"captions of {split}")
+
+
 def run(args: argparse.Namespace) -> None:
     """Check the captions and write the folder.
 
     Raises:
-        InputError: a count below 1, captions that can't be used, or an output that can't be written.
+        InputError: a count below 1, a file given for two splits, captions that can't be used, or an output that
+            can't be written.
     """
     import sys
 
     from ..errors import InputError
+    from ..storage.outside import check_other_files
     from ..storage.text_files import write_text_files
     from ..text.caption_tables import is_table, iterate_caption_tables
     from ..text.captions import read_captions
@@ -63,12 +79,11 @@ def run(args: argparse.Namespace) -> None:
     columns = [name for name in ("key_column", "caption_column") if getattr(args, name) is not None]
     if columns and not any(is_table(path) for path in sources.values() if path is not None):
         raise InputError("Columns are named, but no file is a table: parquet, or Arrow.", *columns)
+    check_other_files({split: [path] for split, path in sources.items() if path is not None})
     captions = {split: read(path) for split, path in sources.items() if path is not None}
-    learned = set(captions["train"])
-    for split in [split for split in captions if split != "train"]:
-        known, all_of_it = sum(pair in learned for pair in captions[split]), len(captions[split])
-        if known:
-            print(f"warning: {known} of {all_of_it} captions of --{split} are learned from, too.", file=sys.stderr)
+    for split, other in (("valid", "train"), ("test", "train"), ("test", "valid")):
+        for said in _shared(captions, split, other):
+            print(f"warning: {said}", file=sys.stderr)
     words = count_words((caption for _, caption in captions["train"]), args.min_count)
     if not words:
         raise InputError(

@@ -101,6 +101,7 @@ def run(args: argparse.Namespace) -> None:
     _check_alike(splits, asked, answers)
     examples = {split: found.examples for split, found in splits.items()}
     _check_answers(examples, asked)
+    _warn_of_shared(examples, asked)
     for columns in dict.fromkeys(way for found in splits.values() for way in found.columns.splitlines()):
         print(printable(f"columns: {columns}"))
     for split, found in splits.items():
@@ -123,9 +124,11 @@ def run(args: argparse.Namespace) -> None:
 def _read(args: argparse.Namespace) -> tuple[dict[str, "LabelledText"], bool]:
     """The examples of each split, and whether answers are numbers."""
     from ..errors import InputError
+    from ..storage.outside import check_other_files
     from ..text.labelled_text import LabelledText, share_out
 
     given = {split: getattr(args, split) for split in SPLITS if getattr(args, split)}
+    check_other_files(given)
     if bool(given) == bool(args.all):
         raise InputError("either --all or some of --train, --valid and --test should be given.", "all", *SPLITS)
     if not args.all and (args.shares is not None or args.split_seed is not None):
@@ -289,6 +292,24 @@ def _check_answers(examples: dict[str, list["Example"]], asked: "Asked") -> None
             print(f"warning: {said}", file=sys.stderr)
 
 
+def _warn_of_shared(examples: dict[str, list["Example"]], asked: "Asked") -> None:
+    """Count what two splits have in common."""
+    import sys
+
+    from ..shares import warn_of
+
+    asks = {
+        split: [(each.texts, each.words if asked.word else ()) for each in found] for split, found in examples.items()
+    }
+    for split, other in (("valid", "train"), ("test", "train"), ("test", "valid")):
+        if split not in asks or other not in asks:
+            continue
+        there = set(asks[other])
+        known = sum(each in there for each in asks[split])
+        for said in warn_of(known, len(asks[split]), f"are among those of {other}, too.", f"examples of {split}"):
+            print(f"warning: {said}", file=sys.stderr)
+
+
 def _say(examples: dict[str, list["Example"]], asked: "Asked", kept: dict[str, Any]) -> None:
     """How much of everything there is."""
     import sys
@@ -297,11 +318,7 @@ def _say(examples: dict[str, list["Example"]], asked: "Asked", kept: dict[str, A
     from ..shares import warn_of
     from ..text.labelled_text import CLASSES, TAGS
 
-    learned = {(each.texts, each.words if asked.word else ()) for each in examples.get("train", ())}
     for split, found in examples.items():
-        known = sum((each.texts, each.words if asked.word else ()) in learned for each in found if split != "train")
-        for said in warn_of(known, len(found), "are among those to train on, too.", f"examples of {split}"):
-            print(f"warning: {said}", file=sys.stderr)
         words = f", {sum(len(each.answer) for each in found)} words" if asked.answers == TAGS else ""
         print(f"{split}: {len(found)} examples{words}")
         empty = sum(not all(each.texts) for each in found)

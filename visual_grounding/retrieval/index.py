@@ -126,10 +126,15 @@ class Index:
 
         Raises:
             InputError: faiss is needed and isn't there, one of its files is broken, the embeddings were cut short or
-                hold NaN or infinity, or k is below 1.
+                hold NaN or infinity, k is below 1, or queries are of another shape.
         """
         check_at_least_one(k=k)
         queries = torch.as_tensor(queries)
+        if queries.dim() != 2 or queries.shape[1] != self.embeddings.shape[1]:
+            raise InputError(
+                f"queries should be a row of {self.embeddings.shape[1]} numbers each, as the images of {self.folder} "
+                f"have, but are of shape {tuple(queries.shape)}."
+            )
         if self.faiss is None:
             if k == 1 and exclude is None and self._nearest_image(device).keeps:
                 scores, ids = self.nearest(queries, device)

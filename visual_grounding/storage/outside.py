@@ -10,7 +10,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -46,6 +46,33 @@ def check_file(path: str | Path, pipes: bool = False) -> None:
     if pipes and (stat.S_ISFIFO(mode) or opened):
         return
     raise OSError(errno.EINVAL, _NO_FILE, str(path))
+
+
+def check_other_files(splits: Mapping[str, Sequence[str | Path]]) -> None:
+    """Refuse a file, or a folder, that is named for two splits, by whatever name; pipes are each another.
+
+    Args:
+        splits: a split's name -> its files.
+
+    Raises:
+        InputError: one is, named with both splits.
+    """
+    found: dict[tuple[int, int], tuple[str, Path]] = {}
+    for split, paths in splits.items():
+        for path in map(Path, paths):
+            try:
+                status = os.stat(path)
+            except (OSError, ValueError):  # left to who opens it
+                continue
+            other, first = found.setdefault((status.st_dev, status.st_ino), (split, path))
+            if other != split:
+                named = "" if path == first else f" under the name of {first}"
+                raise InputError(
+                    f"{split} should have another file than {other}, but {path} is given for both{named}. To score a "
+                    "model on what it learned from, give a copy.",
+                    split,
+                    other,
+                )
 
 
 def open_file(path: str | Path, pipes: bool = False) -> io.BufferedReader:

@@ -352,8 +352,11 @@ def refuse_other_plan(previous: dict[str, Any], now: dict[str, Any], place: Path
     """Keep what was made by other choices from being mixed with, or taken for, what is asked for now.
 
     Raises:
-        InputError: the plans differ, with each choice that does.
+        InputError: the plans differ, with each choice that does; or it is another kind of artefact.
     """
+    kind, wanted = previous.get("format"), now.get("format")
+    if kind != wanted:
+        raise InputError(f"{place} should be of kind {wanted}, but is of kind {kind}. Choose another folder.", "out")
     names = sorted(name for name in previous.keys() | now.keys() if previous.get(name) != now.get(name))
     if names:
         changes = "; ".join(_change(name, previous.get(name), now.get(name)) for name in names)

@@ -10,6 +10,7 @@ import glob
 import os
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Optional
 
 from fairseq import utils
@@ -88,11 +89,14 @@ class VisionLanguagePretrainingTask(OwnCriterions, OneIterator):
         if not cfg.data:
             raise InputError("--task vision_language_pretraining needs a folder of binarised text.")
         name = f"dict.{cfg.source_lang}.txt" if cfg.source_lang else "dict.txt"
-        path = os.path.join(utils.split_paths(cfg.data)[0], name)
+        folder = utils.split_paths(cfg.data)[0]
+        path = os.path.join(folder, name)
         if not os.path.isfile(path):
+            there = sorted(each.name for each in Path(folder).glob("dict*.txt"))
             raise InputError(
                 f"{path} should be the dictionary of the text, as fairseq-preprocess --only-source writes it, but it "
-                "isn't there. Text whose files are named by languages needs --source-lang."
+                f"isn't there; the folder has {', '.join(there) or 'none'}. Where its files are named by languages, "
+                "--source-lang says which of them is read."
             )
         return cls(cfg, read_dictionary(path), path)
 

@@ -199,7 +199,8 @@ def language_pairs(cfg: VisualTLMConfig) -> list[tuple[str, str]]:
     """The pairs of `--lang-pairs`, or the one in the data.
 
     Raises:
-        InputError: not two languages each, the same pair twice; none is named, and the data has none or several.
+        InputError: not two languages each, the same pair twice, or one that the data hasn't, which has others; none is
+            named, and the data has none or several.
     """
     folder = utils.split_paths(cfg.data)[0]
     if not cfg.lang_pairs:
@@ -216,12 +217,18 @@ def language_pairs(cfg: VisualTLMConfig) -> list[tuple[str, str]]:
             )
         source, target = found[0].split("-")
         return [(source, target)]
+    found = pairs_in(folder)
     pairs = [tuple(pair.strip().split("-")) for pair in cfg.lang_pairs.split(",")]
     for pair in pairs:
         if len(pair) != 2 or not all(pair) or pair[0] == pair[1] or pairs.count(pair) > 1:
             raise InputError(
                 f"--lang-pairs should be pairs of two languages, each once, such as en-de,en-fr, but is "
                 f"{cfg.lang_pairs!r}: {'-'.join(pair)!r}."
+            )
+        if found and not {"-".join(pair), "-".join(pair[::-1])} & set(found):
+            raise InputError(
+                f"--lang-pairs should be pairs that {folder} holds, which are {', '.join(found)}, but has "
+                f"{'-'.join(pair)}."
             )
     return [(source, target) for source, target in pairs]
 
