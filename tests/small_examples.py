@@ -1,5 +1,6 @@
 """A small world of understanding: pairs of sentences, words and tags, beside images that tell the answer."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,14 @@ def make_task(folder: Path, name: str = "pairs", images: bool = True, **flags: o
     if name == "tags":
         return GroundedTaggingTask.setup_task(GroundedTaggingConfig(**{**values, **flags}))
     return GroundedSentencePredictionTask.setup_task(GroundedSentencePredictionConfig(**{**values, **flags}))
+
+
+def forget_digests(folder: Path) -> None:
+    """Make a folder one from before `prepare` noted its files' digests, so that a test may change them."""
+    meta = json.loads((folder / "meta.json").read_text())
+    for of in meta["splits"].values():
+        of.pop("files", None)
+    (folder / "meta.json").write_text(json.dumps(meta))
 
 
 def whole(task: Any, split: str = "valid") -> dict:

@@ -12,7 +12,6 @@ of the collection.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from zlib import crc32
 import numpy as np
 
 from visual_grounding.errors import InputError
+from visual_grounding.storage.artefact import write_json
 from visual_grounding.storage.lines import read_lines
 from visual_grounding.text.resemblance import letters
 
@@ -168,7 +168,7 @@ def write_overlap(out: Path, tasks: Iterable[Path]) -> None:
         for side in ("first", "second")
         if path.with_suffix(f".{side}").exists()
     }
-    (out / "overlap.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_json(out / "overlap.json", found)
 
 
 if __name__ == "__main__":

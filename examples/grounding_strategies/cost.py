@@ -42,7 +42,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     for name, table in (("cost", cost_table(args.out)), ("floors", floor_table(args.out))):
-        (args.out / f"{name}.md").write_text(f"{table}\n", encoding="utf-8")
+        whole = args.out / f"{name}.md.new"  # which a killed run leaves, not half of the table
+        whole.write_text(f"{table}\n", encoding="utf-8")
+        whole.replace(args.out / f"{name}.md")
         print(table)
     return 0
 

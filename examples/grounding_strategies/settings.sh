@@ -39,7 +39,7 @@ small)
     PIECES=32 BATCH=24
     sizes=(--cross-modal-layers 2)
     rates=(--lr 0.0005 --warmup-updates $((UPDATES / 10)))
-    task_rates=(--lr 0.0001 --warmup-updates $((TASK_UPDATES / 10)) --batch-size 32)
+    task_rates=(--lr 0.0001 --warmup-updates $((TASK_UPDATES / 10)) --batch-size 16)
     ;;
 paper)
     UPDATES=${UPDATES:-200000} TASK_UPDATES=${TASK_UPDATES:-2000}

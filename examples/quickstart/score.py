@@ -4,7 +4,6 @@ Writes `results.json`, `report.html` and `report.png` into the run's folder and 
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from visual_grounding.analysis.translation_scores import score_translations
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.images.sources import open_images
 from visual_grounding.retrieval.image_ids import ImageIds
+from visual_grounding.storage.artefact import write_json
 
 SYSTEMS = {"text_only": "text only", "images": "with images", "shuffled": "shuffled images", "blank": "no images"}
 TESTS = {"paired": ("test", "pairs"), "retrieved": ("test1", "collection")}
@@ -106,7 +106,7 @@ def main() -> None:
             else "pictures found for the sentence, the best four of eight"
         )
         sections.append(ReportSection(f"{test}: {note}", rows))
-    (args.run / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    write_json(args.run / "results.json", results)
     table = make_table(results)
     print(table.note)
     for cells in table.cells:

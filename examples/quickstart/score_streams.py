@@ -1,13 +1,13 @@
 """Score the models that read regions and text as one stream: ambiguous words in the right sense, by split."""
 
 import argparse
-import json
 from pathlib import Path
 
 from language import AMBIGUOUS
 from score import is_right
 
 from visual_grounding.analysis.hypotheses import read_hypotheses
+from visual_grounding.storage.artefact import write_json
 
 SENSES = {first.english: {first.german, second.german} for first, second in AMBIGUOUS}
 
@@ -42,7 +42,7 @@ def main() -> None:
         right, count = words_right(source, reference, read_hypotheses(path))
         results[path.stem] = {"right": right, "of": count}
         print(f"{path.stem:36} {right / count:7.1%} of {count} ambiguous words right")
-    (run / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    write_json(run / "results.json", results)
 
 
 if __name__ == "__main__":

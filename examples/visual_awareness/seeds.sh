@@ -17,7 +17,7 @@ if [ -e "$OUT/choices.txt" ] && [ "$(cat "$OUT/choices.txt")" != "$choices" ]; t
         "'$choices'. Choose another OUT, or the same settings." >&2
     exit 2
 fi
-echo "$choices" >"$OUT/choices.txt"
+echo "$choices" >"$OUT/choices.new" && mv "$OUT/choices.new" "$OUT/choices.txt"
 
 runs=()
 for seed in $(seq "$SEEDS"); do

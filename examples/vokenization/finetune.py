@@ -33,6 +33,7 @@ from transformers import (
 )
 
 from visual_grounding.fairseq_plugin import choose_products
+from visual_grounding.storage.artefact import write_json
 
 SENTENCES, CHOICES, QUESTIONS = "sentences", "choices", "questions"
 KINDS = {"codah": CHOICES, "xquad": QUESTIONS}  # all others are of sentences
@@ -69,7 +70,7 @@ def main() -> int:
     scores = run(args, rows, tokenizer)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     said = {"task": args.task, "seed": args.seed, "rows": len(rows["dev"]), **scores}
-    args.out.write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+    write_json(args.out, said)
     print(said)
     return 0
 

@@ -24,6 +24,7 @@ from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.recall import ranks_among
 from visual_grounding.retrieval.retriever import Retriever
 from visual_grounding.retrieval.token_matcher import TokenMatcherRetriever
+from visual_grounding.storage.artefact import write_json
 from visual_grounding.text.captions import read_captions
 from visual_grounding.vokenization.commonest_vokens import commonest_vokens
 from visual_grounding.vokenization.vokens import Vokens
@@ -57,7 +58,7 @@ def main() -> int:
         "commonest_voken_of_piece": floors.of_piece,
         "unigram_perplexity": unigram_perplexity(train, valid),
     }
-    args.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    write_json(args.out, found)
     print(json.dumps(found, indent=2))
     return 0
 

@@ -17,6 +17,8 @@ import numpy as np
 from scipy.stats import t as student
 from tabulate import tabulate
 
+from visual_grounding.storage.artefact import write_json
+
 MODEL, TWIN = "voken", "mlm-more"
 VALIDATED = ("ppl", "voken_accuracy_masked", "voken_accuracy_visible")
 
@@ -46,9 +48,10 @@ def main() -> int:
         gain_table(scores, tasks, ratios(args.out)),
         *floor_table(args.out, validations[MODEL]),
     ]
-    (args.out / "table.md").write_text("\n\n".join(tables) + "\n", encoding="utf-8")
-    found = {"scores": scores, "validations": validations}
-    (args.out / "table.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    write_json(args.out / "table.json", {"scores": scores, "validations": validations})
+    whole = args.out / "table.md.new"  # which a killed run leaves, not half of the table
+    whole.write_text("\n\n".join(tables) + "\n", encoding="utf-8")
+    whole.replace(args.out / "table.md")
     print("\n\n".join(tables))
     return 0
 

@@ -58,6 +58,8 @@ def test_scores_are_those_of_the_libraries(kind, choices, seed):
 @pytest.mark.parametrize(("kind", "choices"), CASES)
 def test_draws_are_scored_as_sets_of_their_own(kind, choices):
     of = some(kind, size=20, **choices)
+    if kind == CLASSES:
+        of = of._replace(gold=np.where(np.arange(20) == 7, -1, of.gold))
     draws = draw_sentences(20, 6, seed=3)
     found = resample_predictions(of, draws)
     whole = prediction_scores(of)
@@ -71,6 +73,8 @@ def test_draws_are_scored_as_sets_of_their_own(kind, choices):
 def test_what_nobody_could_know_is_wrong():
     of = Predicted(CLASSES, [0, -1, 1], [0, 1, 1], 2)
     assert prediction_scores(of) == pytest.approx({"accuracy": 2 / 3, "f1": 2 / 3})  # 1 right, 2 predicted, 1 gold
+    many = Predicted(CLASSES, [0, 1, -1, 2, 2], [0, 1, 0, 2, 1], 3)
+    assert prediction_scores(many) == pytest.approx(twin(many))  # in which -1 is a class, too
     tags = Predicted(TAGS, [["B-?", "O"]], [["B-PER", "O"]])
     assert prediction_scores(tags)["entity_f1"] == 0
 

@@ -12,6 +12,7 @@ from visual_grounding.analysis.significance import (
     sentence_statistics,
 )
 from visual_grounding.analysis.translation_scores import CONVENTIONS, sacrebleu_metric, text_forms
+from visual_grounding.errors import InputError
 
 WORDS = ["ein", "eine", "Hund", "Mädchen", "läuft", "im", "Park", "auf", "der", "Straße", "mit", ",", "und", "rote"]
 
@@ -124,3 +125,9 @@ def test_bootstrap_is_refused_when_the_systems_have_other_sentences() -> None:
         paired_bootstrap(whole, shorter, whole, language="de")
     with pytest.raises(ValueError, match="need the same sentences, but have 3 and 4"):
         resample_scores(shorter, whole, language="de")
+
+
+def test_more_draws_than_memory_holds_are_refused():
+    with pytest.raises(InputError, match="samples should be at most 50000 of 10000 sentences, as all draws are"):
+        draw_sentences(10_000, 1_000_000, 1)
+    assert draw_sentences(10_000, 10, 1).shape == (10, 10_000)

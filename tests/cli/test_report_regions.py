@@ -127,5 +127,11 @@ def test_report_of_sentences_draws_the_regions_of_their_images(world: Path, caps
     low, high = drawn("--draw-regions", "--min-score", 0.5)
     assert low == 0 and high > 50
     capsys.readouterr()
+    for sentences, warned in ((("one", "t@@ wo"), False), (("one", "three"), True)):  # of fairseq-generate
+        lines = [f"S-{row}\t{text}\nD-{row}\t0\teins\n" for row, text in enumerate(sentences)]
+        (world / "generated").write_text("".join(lines))
+        assert main(["report", *map(str, flags), "--output", f"ours={world / 'generated'}"]) == 0
+        said = capsys.readouterr().err
+        assert ("1 of 2 sources in" in said and "aren't those of" in said) == warned
     assert main(["report", *map(str, flags), "--min-score", "0.5"]) == 2
     assert "--min-score 0.5 is for regions that are drawn: give --draw-regions, too." in capsys.readouterr().err

@@ -111,6 +111,21 @@ def test_metrics_are_means_of_what_is_hidden_however_it_is_batched(world):
     assert logged.get_smoothed_values() == {"loss": 0}
 
 
+@pytest.mark.parametrize(("first", "then"), [("word", "region"), ("region", "word")])
+def test_an_interval_of_the_log_may_lack_what_the_one_before_had(first, then):
+    """fairseq empties the meters of `train_inner` after each line of the log, and keeps them."""
+    logged = {
+        "word": {"mlm_loss": 6 * math.log(2), "words": 3, "right_words": 1, "sample_size": 3},
+        "region": {"region_loss": 1.5, "regions": 3, "sample_size": 3},
+    }
+    expected = {"word": 2.0, "region": 0.5}
+    with metrics.aggregate("interval", new_root=True) as meters:
+        for part in (first, then):
+            metrics.reset_meters("interval")
+            GroundedMaskedLMCriterion.reduce_metrics([logged[part]])
+            assert meters.get_smoothed_values()["loss"] == pytest.approx(expected[part])
+
+
 @pytest.mark.parametrize("objective", ["jmlm", "jmrm", "both"])
 def test_processes_log_the_same_whatever_their_batches_hide(world, objective):
     """fairseq adds up what they log in the order of the names, numbers by themselves and tensors by themselves."""

@@ -132,6 +132,22 @@ def test_finder_gets_the_excluded_row_of_each_item(store):
     assert absent.tolist() == [[True, False], [False, False], [False, True]]
 
 
+def test_the_excluded_row_is_of_the_item_that_gets_the_images(store):
+    """Whosever text they are found for, under --image-order shuffled."""
+    asked = []
+
+    class Seen(LetterFinder):
+        def search(self, lines, empty, excluded):
+            asked.append((lines, excluded.tolist()))
+            return super().search(lines, empty, excluded)
+
+    text = text_dataset()
+    partners = (np.arange(11) + 1) % 11
+    choice = FoundImages(Seen(store), line_of, np.arange(11), None, (partners, text))
+    choice.rows(np.array([4, 10]), [text[4], text[10]], 1)
+    assert asked == [([line_of(text[5]), line_of(text[0])], [4, 10])]
+
+
 @pytest.fixture
 def pictures(tmp_path: Path) -> PixelSource:
     for name in "abc":

@@ -1,5 +1,8 @@
 """The quickstart's world is fair: nothing but the pictures tells the senses, and no test leaks into training."""
 
+import fcntl
+import os
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -197,3 +200,28 @@ def test_the_other_sense_of_a_sentence_is_its_wrong_translation(splits):
     assert all(other != own and meant[source, other] == own for source, own, other in zip(english, german, others))
     with pytest.raises(SystemExit, match="there once with either sense, but 'a' isn't"):
         other_senses(["a"], ["b"])
+
+
+def test_only_a_folder_of_its_own_is_made_anew_and_by_one_run_at_a_time(tmp_path):
+    """All in it is deleted."""
+    steps = Path(world.__file__).with_name("steps.sh")
+
+    def source(out: Path) -> subprocess.CompletedProcess[str]:
+        script = f"set -euo pipefail; out={out}; source {steps}; ls {out}"
+        return subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+
+    assert source(tmp_path / "out").stdout.split() == ["logs", "translations"]
+    (tmp_path / "out/older").write_text("of a run before")
+    assert source(tmp_path / "out").stdout.split() == ["logs", "translations"]
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/mine.jpg").write_text("mine")
+    done = source(tmp_path / "photos")
+    assert done.returncode == 2 and "but " in done.stderr and "photos holds other things" in done.stderr
+    assert (tmp_path / "photos/mine.jpg").exists()
+    (tmp_path / "out/world").write_text("of the run that goes on")
+    other = os.open(tmp_path / "out", os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    done = source(tmp_path / "out")
+    assert done.returncode == 2 and "out is in use by another run" in done.stderr
+    os.close(other)
+    assert (tmp_path / "out/world").exists()

@@ -71,6 +71,7 @@ import numpy as np
 from pathlib import Path
 from visual_grounding.data.caption_mixture import ImagesOfMixture
 from visual_grounding.data.image_tables import load_image_ids
+from visual_grounding.data.paired_images import OwnOrOtherImages
 from visual_grounding.data.visual_batches import TabledImages
 from visual_grounding.data.voken_text import VokenText
 from visual_grounding.errors import InputError
@@ -93,10 +94,13 @@ class Mixture:
 mixture = ImagesOfMixture(Mixture(), ids)
 table.rows(np.array([4000]), [], 1), mask.hidden(4000), text.vokens_at(9000, 9001)
 mixture.rows(np.array([4000]), [], 1)
+pairs = OwnOrOtherImages(ids, 1, False, "text")
+pairs.rows(np.array([4000]), [], 1)
 for name in ("ids/ids", "pieces", "mask", "vokens/vokens", "vokens/offsets"):
     os.truncate(folder / f"{name}.npy", 200)
 reads = [lambda: table.rows(np.array([4000]), [], 1), lambda: mask.hidden(4000)]
 reads += [lambda: mixture.rows(np.array([4000]), [], 1)]
+reads += [lambda: pairs.rows(np.array([4000]), [], 1), lambda: pairs.paired(np.array([4000]), 1)]
 reads += [lambda: text.vokens_at(9000, 9001), lambda: text.numbers(9000, 9001)]
 for read in reads:
     try:
@@ -162,16 +166,16 @@ def test_array_cut_short_under_its_reader_is_told_and_does_not_kill(tmp_path: Pa
 
 
 def test_tables_masks_and_vokens_cut_short_while_training_are_told(tmp_path: Path) -> None:
-    write_image_ids(tmp_path / "ids", np.zeros((5000, 2), int), "0" * 64)
+    write_image_ids(tmp_path / "ids", np.arange(10_000).reshape(5000, 2) % 9, "0" * 64)
     np.save(tmp_path / "pieces.npy", np.full(5000, 9, np.int32))
     np.save(tmp_path / "mask.npy", np.zeros((5000, 2), np.uint8))
     write_vokens(tmp_path / "vokens", ["a dog runs"] * 5000, make_tokenizer(tmp_path / "tokenizer", "wordpiece"))
     done = subprocess.run([sys.executable, "-c", LEARNS_ON, tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, (done.returncode, done.stderr)
     said = done.stdout.splitlines()
-    for line, name in zip(said, ("ids/ids", "pieces", "ids/ids", "vokens/vokens", "vokens/offsets")):
+    names = ("ids/ids", "pieces", "ids/ids", "ids/ids", "ids/ids", "vokens/vokens", "vokens/offsets")
+    for line, name in zip(said, names, strict=True):
         assert f"{name}.npy was changed while it was being read: its array ends" in line
-    assert len(said) == 5
 
 
 def test_index_that_vanishes_during_retrieval_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,8 +111,10 @@ def test_scattering_needs_no_weights_and_sees_plain_colours() -> None:
 def test_image_size_keeps_the_framing() -> None:
     assert Preprocessing(256, 224).with_crop(448) == Preprocessing(512, 448)
     assert load_backbone("resnet18", "none", image_size=112).preprocessing.resize == 128
-    with pytest.raises(InputError, match=r"the image size should be 1 pixel or more, but is 0"):
+    with pytest.raises(InputError, match=r"the image size should be 1 to 8192 pixels, but is 0"):
         load_backbone("resnet18", "none", image_size=0)
+    with pytest.raises(InputError, match=r"the image size should be 1 to 8192 pixels, but is 2000000000"):
+        load_backbone("resnet18", "none", image_size=2_000_000_000)
 
 
 def test_picture_too_thin_to_resize_is_unreadable() -> None:

@@ -1,6 +1,7 @@
 """Stores joined: every image has what it had, models take it, and what doesn't belong together is refused."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -127,3 +128,9 @@ def test_stores_of_another_making_are_refused(tmp_path, other, message):
 def test_an_image_of_two_stores_is_refused(stores, tmp_path):
     with pytest.raises(ValueError, match=r"5 of .*a are in another one, too; the first is 'a0\.jpg'"):
         join_stores([stores[0], stores[1], stores[0]], tmp_path / "all")
+
+
+def test_a_pipe_in_a_store_is_refused_at_once(stores, tmp_path):
+    os.mkfifo(tmp_path / "a/unreadable.tsv")
+    with pytest.raises(InputError, match=r"unreadable\.tsv can't be read: is a pipe or a device, not a file"):
+        join_stores(stores, tmp_path / "out")

@@ -4,7 +4,9 @@ import gzip
 import re
 import struct
 import tarfile
+import tracemalloc
 import zipfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.images.containers import encoded, picture, write_parquet, write_tar, write_zip
 from visual_grounding.errors import InputError
-from visual_grounding.images import parquet_rows
+from visual_grounding.images import parquet_rows, zips
 from visual_grounding.images.patterns import expand_braces
 from visual_grounding.images.sources import UnreadableImage, open_images, read_image
 
@@ -102,6 +104,32 @@ def test_zip_that_says_a_member_is_enormous_costs_no_memory(tmp_path: Path) -> N
     changed(path, place + 24, struct.pack("<I", 0xFFFFFFF0))
     with pytest.raises(UnreadableImage, match=r"^4294967280 bytes, more than 1073741824"):
         read_image(open_images(path), 0)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_member_unpacks_to_no_more_than_it_says(tmp_path: Path, method: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few hundred bytes of bzip2 are 400 MB of zeros."""
+    path = write_zip(tmp_path / "i.zip", {"a.png": bytes(2**24), "b.png": b"sound"}, method)
+    place = path.read_bytes().index(b"PK\x01\x02")
+    unpacked = []
+    crc32 = zlib.crc32
+    monkeypatch.setattr(zips.zlib, "crc32", lambda content: unpacked.append(len(content)) or crc32(content))
+    assert len(open_images(path).read(0)) == 2**24
+    changed(path, place + 24, struct.pack("<I", 100))
+    images = open_images(path)
+    tracemalloc.start()
+    with pytest.raises(UnreadableImage, match=r"broken or truncated: it has more than the 100 bytes that it says"):
+        images.read(0)
+    assert tracemalloc.get_traced_memory()[1] < 2**24 and unpacked == [2**24]
+    tracemalloc.stop()
+    changed(path, place + 24, struct.pack("<I", 2**24 + 1))
+    with pytest.raises(UnreadableImage, match=r"it has less than the 16777217 bytes that it says"):
+        open_images(path).read(0)
+    changed(path, place + 24, struct.pack("<I", 2**24))
+    changed(path, place + 16, b"\0\0\0\0")
+    with pytest.raises(UnreadableImage, match=r"Bad CRC-32 for file 'a\.png'"):
+        open_images(path).read(0)
+    assert open_images(path).read(1) == b"sound"
 
 
 def test_zips_are_refused_with_the_reason(tmp_path: Path) -> None:

@@ -191,6 +191,13 @@ def test_other_features_are_refused(tmp_path: Path) -> None:
     read_pretrained(checkpoint(tmp_path), KINDS).check_features(task)  # pre-trained without images
 
 
+def test_a_task_learns_with_how_many_images_was_pretrained(tmp_path: Path) -> None:
+    task = Namespace(image_store=None, cfg=Namespace(), images=Namespace(trained_with=[]))
+    read_pretrained(checkpoint(tmp_path, task_state={"images_per_sentence": 3}), KINDS).check_features(task)
+    read_pretrained(checkpoint(tmp_path), KINDS).check_features(task)
+    assert task.images.trained_with == [3]
+
+
 def training(folder: Path, **flags: Any) -> Namespace:
     """A task as far as it knows where fairseq's checkpoints are."""
     choices = {"save_dir": str(folder / "run"), "restore_file": "checkpoint_last.pt", "continue_once": None}

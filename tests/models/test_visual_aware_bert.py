@@ -1,6 +1,7 @@
 """Models of understanding: transformers' own states, VA's layer behind them, heads, checkpoints, and pre-training."""
 
 from argparse import Namespace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -194,6 +195,30 @@ def test_flags_that_make_no_sense_are_refused(world):
         model, _ = build(world, make_task(world, images=False))
         with pytest.raises(InputError, match="the model was trained on text alone, but it is given images"):
             model(**whole(task)["net_input"])
+
+
+def test_training_goes_on_with_as_many_heads(world, tmp_path):
+    """Weights of the attention to images have the same shapes with any."""
+    task = make_task(world)
+    flags = {"arch": "visual_aware_bert", "_name": "visual_aware_bert", "bert": str(world / "encoder")}
+    args = Namespace(**flags, visual_attention_heads=4)
+    model = task.build_model(args)
+    torch.save({"cfg": {"model": args, "task": {"_name": task.cfg._name}}, "model": model.state_dict()},
+               tmp_path / "one.pt")  # fmt: skip
+    again = make_task(world, finetune_from_model=str(tmp_path / "one.pt"))
+    assert again.build_model(Namespace(**flags, visual_attention_heads=4)).encoder.fusion.attention.heads == 4
+    with pytest.raises(InputError, match=r"--visual-attention-heads should be 4, as .*one\.pt was trained with, but"):
+        again.build_model(Namespace(**flags))
+
+
+def test_text_of_another_tokenizer_is_refused(world):
+    for name, build in BUILDERS.items():
+        task = make_task(world)
+        task.asked = replace(task.asked, tokenizer_sha256="0" * 64)
+        with pytest.raises(InputError, match="but was cut by another, 0000"):
+            build(world, task)
+        task.asked = replace(task.asked, tokenizer_sha256="")  # which isn't known
+        assert build(world, task), name
 
 
 def test_everything_is_trained_downstream(world):

@@ -111,6 +111,21 @@ def test_standardised_features_are_those_of_the_regions_that_are_seen(choices):
     assert torch.allclose(encoder.standardise.norm.running_mean, 0.1 * chosen.mean(0), atol=1e-5)
 
 
+def test_statistics_are_learned_where_all_regions_are_hidden(choices):
+    """Of one region an image, t2i hides it always: what is asked later with images must not get them as they are."""
+    encoder = make(choices, standardise=True)
+    tokens, visual = batch()
+    visual["padding_mask"][1, 1, 0] = True
+    masked = ~visual["padding_mask"]
+    for module in encoder.modules():
+        module.training = module is encoder.standardise.norm or module is encoder.standardise
+    shown = encoder(tokens, visual, masked)
+    chosen = visual["features"][masked]
+    assert torch.allclose(encoder.standardise.norm.running_mean, 0.1 * chosen.mean(0), atol=1e-5)
+    other = {**visual, "features": torch.randn_like(visual["features"])}
+    assert torch.equal(encoder(tokens, other, masked).text, shown.text)  # and nothing is told of them
+
+
 def test_a_masked_region_shows_nothing_but_its_rank(choices):
     encoder = make(choices)
     tokens, visual = batch()

@@ -138,6 +138,31 @@ def test_dropout_is_set_whatever_its_name(folder):
     assert drops == {0.37}
 
 
+@pytest.mark.parametrize("name", ["hidden_dropout_prob", "hidden_dropout", "dropout", "embedding_dropout"])
+def test_a_chosen_dropout_is_that_of_states_whatever_the_configuration_calls_it(name):
+    chosen = read_dropout({"config": {"model_type": "x", name: 0.1, "mlp_dropout": 0.0}, "closes": True}, 0.37)
+    assert chosen["config"] == {"model_type": "x", name: 0.37, "mlp_dropout": 0.37} and chosen["closes"]
+    assert chosen["dropout"] == 0.37
+    with pytest.raises(InputError, match="but that of a x has none"):
+        read_dropout({"config": {"model_type": "x", "layerdrop": 0.1}}, 0.37)
+
+
+def test_states_have_the_dropout_that_was_chosen_where_the_configuration_has_another(folder):
+    found, encoder = read(folder)
+    own = encoder.dropout
+    config = {name: value for name, value in found.choices["config"].items() if "dropout" not in name}
+    bare = {**found.choices, "config": {**config, "attention_probs_dropout_prob": 0.0}}
+    assert build_encoder(read_dropout(bare, 0.37)).dropout == 0.37
+    assert build_encoder(found.choices).dropout == own
+
+
+def test_text_of_another_tokenizer_is_refused(folder):
+    symbols, own = dictionary_of(folder).symbols, TokenizerBridge(str(folder)).sha256
+    assert read_encoder(str(folder), symbols, "dict.txt", own).choices
+    with pytest.raises(InputError, match=f"whose sha256 is {own}, but was cut by another, 0{{64}}. Prepare it with"):
+        read_encoder(str(folder), symbols, "dict.txt", "0" * 64)
+
+
 def test_what_is_no_encoder_is_refused(tmp_path):
     from transformers import T5Config, T5Model
 

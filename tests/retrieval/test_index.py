@@ -53,6 +53,16 @@ def test_queries_of_another_shape_are_refused(retriever, store, tmp_path, kind):
     assert index.search(queries[:0], 2)[1].shape == (0, 2)
 
 
+@pytest.mark.parametrize("norm", [-1.0, 2.0, 1e300])
+def test_a_length_that_no_unit_vector_has_is_refused(retriever, store, tmp_path, norm):
+    """By it the exact search knows how far rounding may have gone."""
+    build_index(retriever, store, tmp_path / "index")
+    path = tmp_path / "index/meta.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"largest_norm": norm}))
+    with pytest.raises(InputError, match=r"length of a unit vector, or 0, as largest_norm, but has .* the index again"):
+        Index(tmp_path / "index")
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("kind", ["exact", "flat", "ivf"])
 @pytest.mark.parametrize("many", [False, True])

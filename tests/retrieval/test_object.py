@@ -232,8 +232,15 @@ def test_other_nouns_vectors_and_numbers_make_another_table(world, tmp_path):
         )
 
     assert made() == 0
+    signatures = {ImageIds(tmp_path / "ids").signature}
     for flag, value in others.items():
         assert made(**{flag: value}) == 2, flag
+        shutil.move(tmp_path / "ids", tmp_path / "first")
+        assert made(**{flag: value}) == 0
+        signatures.add(ImageIds(tmp_path / "ids").signature)
+        shutil.rmtree(tmp_path / "ids")
+        shutil.move(tmp_path / "first", tmp_path / "ids")
+    assert len(signatures) == 1 + len(others)  # one line tells how a table was made
     shutil.rmtree(tmp_path / "ids")
     (tmp_path / "stop").write_text("dog\n")
     assert made(**{"--stop-words": tmp_path / "stop"}) == 0

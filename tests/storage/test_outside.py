@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 from visual_grounding.errors import InputError
+from visual_grounding.storage import outside
 from visual_grounding.storage.outside import (
+    check_archive,
     check_file,
+    check_other_files,
     load_array,
     open_file,
     open_text,
@@ -110,3 +113,27 @@ def test_a_pipe_is_told_of_with_what_was_wanted(tmp_path: Path) -> None:
     said = r"pipe should be vectors, but can't be read: is a pipe or a device, not a file"
     with pytest.raises(InputError, match=said), reading(tmp_path / "pipe", "vectors"):
         pytest.fail("it should not get there")
+
+
+def test_json_with_a_number_that_no_float_holds_is_refused() -> None:
+    assert parse_json("[1e5, -12, 123456789012345678901234567890]")[2] == 123456789012345678901234567890
+    with pytest.raises(ValueError, match="it has a number of 400 digits"):
+        parse_json('{"recall": ' + "9" * 400 + "}")
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(tmp_path / "a.npz", x=np.zeros(10**5), y=np.zeros(10))
+    with np.load(tmp_path / "a.npz") as arrays:
+        check_archive(arrays)
+        monkeypatch.setattr(outside, "_MOST_UNPACKED", 800_000)
+        with pytest.raises(ValueError, match=r"its arrays take \d+ bytes, more than 800000"):
+            check_archive(arrays)
+
+
+def test_pipes_and_what_isnt_there_are_never_one_file_for_two_splits(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    os.link(tmp_path / "a", tmp_path / "same")
+    check_other_files({"train": [tmp_path / "a", tmp_path / "a"], "valid": [tmp_path / "b"], "test": [tmp_path / "no"]})
+    with pytest.raises(InputError, match=r"^valid should have another file than train, but .*same is given for both u"):
+        check_other_files({"train": [tmp_path / "b", tmp_path / "a"], "valid": [tmp_path / "same"]})

@@ -145,3 +145,10 @@ def test_ctrl_c_right_behind_the_exchange_leaves_the_new_folder(
     with pytest.raises(KeyboardInterrupt):
         write_folder(out, writing("newer"), lambda _: ())
     assert content_of(out) == {"a": "newer", "b": "newer", "log": "theirs"} and os.listdir(tmp_path) == ["out"]
+
+
+def test_a_link_to_nowhere_doesnt_stand_in_the_way(tmp_path: Path) -> None:
+    write_folder(tmp_path / "out", writing("older"), lambda _: ())
+    (tmp_path / "out/notes").symlink_to(tmp_path / "nowhere")
+    write_folder(tmp_path / "out", writing("newer"), lambda _: ("notes",))
+    assert (tmp_path / "out/notes").is_symlink() and (tmp_path / "out/a").read_text() == "newer"

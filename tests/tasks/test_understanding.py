@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.logging import metrics
-from small_examples import make_task, make_world, whole
+from small_examples import forget_digests, make_task, make_world, whole
 
 from visual_grounding.criterions.grounded_sentence_prediction import GroundedSentencePredictionCriterion
 from visual_grounding.criterions.grounded_tagging import GroundedTaggingCriterion
@@ -16,7 +16,7 @@ from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.probes.predictions import example_texts
 from visual_grounding.retrieval.image_ids import ImageIds
-from visual_grounding.storage.lines import read_lines
+from visual_grounding.storage.lines import read_lines, sha256_of_lines
 from visual_grounding.tasks.grounded_sentence_prediction import (
     GroundedSentencePredictionConfig,
     GroundedSentencePredictionTask,
@@ -64,6 +64,7 @@ def test_a_second_sentence_is_asked_for_where_there_is_one(world):
 def test_tables_of_the_other_sentence_are_told(world, caplog, side, heard):
     """Images that were found for the second sentences stand in the table of the first."""
     path = world / "ids/valid/meta.json"
+    forget_digests(world / "pairs")
     for name in ("first", "second"):
         lines = [f"{'zebra crossing' if name == 'first' else 'three men talk'} {n}" for n in range(12)]
         (world / f"pairs/valid.{name}").write_text("".join(f"{line}\n" for line in lines))
@@ -71,6 +72,40 @@ def test_tables_of_the_other_sentence_are_told(world, caplog, side, heard):
     path.write_text(json.dumps(meta))
     make_task(world, image_sentence=side).load_dataset("valid")
     assert ("were found for another text than" in caplog.text) == heard
+
+
+@pytest.mark.parametrize(("side", "table"), [("first", "valid"), ("second", "valid.second"), ("both", "valid")])
+def test_tables_that_were_made_of_the_other_sentence_are_refused(world, side, table):
+    """Premises and hypotheses resemble each other too much for a sample to tell them apart."""
+    path = world / "ids" / table / "meta.json"
+    own, other = ("second", "first") if table.endswith("second") else ("first", "second")
+    meta = json.loads(path.read_text())
+    for name, wrong in ((own, False), (other, True)):
+        digest = sha256_of_lines(read_lines(world / f"pairs/valid.{name}"))
+        path.write_text(json.dumps(meta | {"text_sha256": digest}))
+        if not wrong:
+            make_task(world, image_sentence=side).load_dataset("valid")
+            continue
+        with pytest.raises(InputError, match=rf"ids/{table} should be of the other sentence of each example of"):
+            make_task(world, image_sentence=side).load_dataset("valid")
+
+
+def test_examples_that_were_changed_since_are_refused(world):
+    (world / "pairs/valid.answers").write_text((world / "pairs/train.answers").read_text())
+    make_task(world).load_dataset("train")
+    with pytest.raises(InputError, match=r"pairs/valid\.answers should be as visual-grounding prepare wrote it"):
+        make_task(world).load_dataset("valid")
+
+
+def test_a_checkpoint_of_another_tokenizers_pieces_is_refused(world):
+    """Of one that cuts otherwise and has the same symbols."""
+    task = make_task(world)
+    path = world / "pairs/meta.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tokenizer_sha256": "0" * 64}))
+    with pytest.raises(InputError, match=r"the tokenizer of .*dict\.txt should have the words that the checkpoint was"):
+        make_task(world).load_state_dict(task.state_dict())
+    with pytest.raises(InputError, match=r"pairs should ask for what .* asks for of the same tokenizer's pieces"):
+        task.load_dataset("valid")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +164,7 @@ def test_tables_of_another_text_are_told(world, caplog):
 
 
 def test_sentences_and_predictions_that_lack_lines_are_refused(world):
+    forget_digests(world / "pairs")
     meta = json.loads((world / "ids/valid/meta.json").read_text())
     sketches = [sketch(read_lines(world / "pairs/valid.first")[place]) for place in places(12)]
     (world / "ids/valid/meta.json").write_text(json.dumps(meta | {"text_sketches": sketches}))
@@ -179,6 +215,8 @@ def test_there_is_room_for_a_piece_of_each_sentence(world, pieces, refused):
 
 
 def test_cuts_and_unknown_answers_are_counted(world, caplog):
+    for name in ("pairs", "tags"):
+        forget_digests(world / name)
     path = world / "pairs/valid.answers"
     path.write_text("strange\n" + path.read_text().split("\n", 1)[1])
     task = make_task(world, max_pieces=6)
@@ -274,6 +312,7 @@ def test_entities_are_scored_over_the_whole_split(world, batches):
 
 def test_entities_that_training_does_not_know_are_one_each_and_wrong(world):
     """`B-new I-new` is an entity, and what goes on after a known beginning isn't that entity."""
+    forget_digests(world / "tags")
     lines = [["O"] * len(line.split()) for line in (world / "tags/valid.answers").read_text().splitlines()]
     lines[0][-2:], lines[1][-2:] = ["B-new", "I-new"], ["B-red", "I-red"]
     (world / "tags/valid.answers").write_text("".join(" ".join(line) + "\n" for line in lines))

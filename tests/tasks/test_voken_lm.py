@@ -1,5 +1,6 @@
 """The task of language models with vokens: what it loads, what it refuses, training that stops and goes on."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -81,6 +82,21 @@ def test_what_is_said_of_the_run_is_remembered_and_other_words_or_images_are_ref
         InputError, match=r"vokens/train should be numbers of the same images as those of the checkpoint"
     ):
         going_on.load_dataset("train")
+
+
+def test_vokens_of_more_images_than_there_are_names_of_are_refused(voken_world, tmp_path):
+    """The model has an output for each: a number in meta.json alone would decide its memory."""
+    shutil.copytree(voken_world / "vokens", tmp_path / "vokens")
+    path = tmp_path / "vokens/train/meta.json"
+    meta = json.loads(path.read_text())
+    path.write_text(json.dumps(meta | {"vokens": 50_000_000}))
+    with pytest.raises(InputError, match=r"keys\.txt"):
+        voken_task(voken_world, vokens=str(tmp_path / "vokens")).load_dataset("train")
+    path.write_text(json.dumps(meta))
+    keys = tmp_path / "vokens/train/keys.txt"
+    keys.write_text(keys.read_text().replace("0", "x", 1))
+    with pytest.raises(InputError, match=r"keys\.txt"):
+        voken_task(voken_world, vokens=str(tmp_path / "vokens")).load_dataset("train")
 
 
 def test_a_checkpoint_is_validated_without_vokens_too(voken_world):

@@ -1,14 +1,16 @@
 """Example folders: pieces, first pieces of words, separators, and what a later run keeps."""
 
 import json
+import shutil
 
 import pytest
 from small_tokenizers import FAMILIES, make_tokenizer, minilm
 
 from visual_grounding.errors import InputError
-from visual_grounding.storage.lines import read_lines
+from visual_grounding.storage.lines import read_lines, sha256_of_lines
 from visual_grounding.text.example_files import (
     asked_of,
+    check_unchanged,
     digest_of_examples,
     first_pieces,
     read_asked,
@@ -88,7 +90,11 @@ def test_the_description_comes_back(tmp_path):
     write_examples(tmp_path, {"train": pairs}, asked, bridge, "made", lambda: {"test": other}, lambda _: None)
     found, meta = read_asked(tmp_path)
     assert found == asked and meta["splits"]["test"] == other
-    assert meta["splits"]["train"] == {"examples": 2, "sha256": digest_of_examples(pairs)}
+    of = meta["splits"]["train"]
+    names = ("first", "second", "first.pieces", "second.pieces", "answers")
+    digests = {name: sha256_of_lines(read_lines(tmp_path / f"train.{name}")) for name in names}
+    assert of == {"examples": 2, "sha256": digest_of_examples(pairs), "files": digests}
+    assert found.tokenizer_sha256 == bridge.sha256 == meta["tokenizer_sha256"]
     assert read_lines(tmp_path / "train.second") == ["it runs"] * 2
     assert read_lines(tmp_path / "train.second.pieces") == ["it runs"] * 2
     assert read_lines(tmp_path / "train.answers") == ["yes", "no"] and not (tmp_path / "train.words").exists()
@@ -102,6 +108,7 @@ def test_the_description_comes_back(tmp_path):
         ({"answers": "words"}, "should have classes or values or tags as 'answers', but has 'words'"),
         ({"splits": {"test": 3}}, "should have a table as split 'test', but has 3"),
         ({"splits": {"test": {"examples": 3}}}, "should have text as 'sha256', but has nothing"),
+        ({"splits": {"test": {**other, "files": 3}}}, "should have a table as 'files', but has 3"),
     ):
         (tmp_path / "meta.json").write_text(json.dumps({**described, **changes}))
         with pytest.raises(InputError, match=said):
@@ -117,3 +124,25 @@ def test_digests_tell_examples_apart():
 
 def test_first_piece_of_a_word_that_begins_where_another_ends():
     assert first_pieces([(0, 1), (1, 3), (3, 4)], [(0, 1), (1, 2), (2, 3), (3, 4)]) == [0, 1, 3]
+
+
+@pytest.mark.parametrize("name", ["first", "second", "first.pieces", "second.pieces", "answers"])
+def test_a_file_that_was_changed_is_refused(tmp_path, name):
+    """As when a file of another split is copied over it: the number of lines says nothing then."""
+    bridge = TokenizerBridge(str(minilm()))
+    pairs = {split: [Example((f"{split} {n}", f"it {n}"), (label,)) for n, label in enumerate(labels)]
+             for split, labels in (("train", ("yes", "no")), ("test", ("no", "yes")))}  # fmt: skip
+    pairs["test"] = [Example((each.texts[0], "that"), each.answer) for each in pairs["test"]]
+    asked = asked_of(CLASSES, pairs["train"], bridge)
+    write_examples(tmp_path, pairs, asked, bridge, "made", dict, lambda _: None)
+    splits = read_asked(tmp_path)[1]["splits"]
+    for split in splits:
+        check_unchanged(tmp_path, split, splits[split])
+    shutil.copy(tmp_path / f"train.{name}", tmp_path / f"test.{name}")
+    check_unchanged(tmp_path, "train", splits["train"])
+    with pytest.raises(InputError, match=rf"test\.{name} should be as visual-grounding prepare wrote it, with the"):
+        check_unchanged(tmp_path, "test", splits["test"])
+    check_unchanged(tmp_path, "test", {name: of for name, of in splits["test"].items() if name != "files"})  # as before
+    (tmp_path / f"test.{name}").unlink()
+    with pytest.raises(InputError, match=rf"test\.{name} should be a file of examples, but isn't there"):
+        check_unchanged(tmp_path, "test", splits["test"])

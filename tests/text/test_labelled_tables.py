@@ -75,6 +75,10 @@ def test_rows_without_an_answer_are_left_out_where_that_is_what_it_means(tmp_pat
     numbers = table(tmp_path, "sentence1\tsentence2\tscore\na\tb\t-1\na\tb\t0\n", "n.tsv")
     assert len(read(numbers, "glue")[0]) == 2
     assert len(read(path, "glue", columns=("premise", "label"))[0]) == 2
+    assert len(read(path, "snli", columns=("premise", "hypothesis", "label"))[0]) == 1
+    assert read(path, "rte", columns=("premise", "hypothesis", "label"))[0] == [("a", "b", "entailment")]
+    other = table(tmp_path, "question\tpassage\tis_yes\na\tb\t-1\na\tb\t1\n", "o.tsv")
+    assert [row[2] for row in read(other, "rte", columns=("question", "passage", "is_yes"))[0]] == ["-1", "1"]
     (tmp_path / "s.jsonl").write_text('{"gold_label": null, "sentence1": "a", "sentence2": "b"}\n' * 2)
     with pytest.raises(InputError, match="none of its 2 has"):
         read(tmp_path / "s.jsonl", "snli")

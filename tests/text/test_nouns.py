@@ -36,6 +36,8 @@ def test_tagged_nouns_are_common_nouns_once_each_in_order(pipeline):
     texts = ["Rex the Dog - watches; a watch, dogs and a dog.", "", "It runs."]
     assert found.of(texts) == [["dog", "watch", "dogs"], [], []]
     assert found.name == "en_rules-1.2"
+    without = TaggedNouns(pipeline, {"watch"})
+    assert without.of(texts) == pickle.loads(pickle.dumps(without)).of(texts) == [["dog", "dogs"], [], []]
     assert pickle.loads(pickle.dumps(found)).of(texts[:1]) == [["dog", "watch", "dogs"]]
 
 

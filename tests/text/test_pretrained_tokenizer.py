@@ -1,11 +1,13 @@
 """Pretrained tokenizers: how much of a text they know."""
 
+import re
+
 import pytest
 from small_dual_encoder import make_dual_encoder
 from small_matcher import make_bert
 from transformers import AutoTokenizer, BertTokenizer
 
-from visual_grounding.text.pretrained_tokenizer import PretrainedTokenizer, count_known_pieces
+from visual_grounding.text.pretrained_tokenizer import PretrainedTokenizer, check_layers, count_known_pieces
 
 
 def counts_of(tokenizer, *texts, **options):
@@ -33,3 +35,23 @@ def test_what_is_put_around_a_sentence_is_neither_unknown_nor_a_mask(tmp_path):
     assert tokenizer.around == {2, 3} and tokenizer.encode(["a b"]) == ([[2, 1, 5, 3]], 0)
     tokenizer.max_tokens = 3
     assert tokenizer.encode(["b b b", "b"]) == ([[2, 5, 3], [2, 5, 3]], 1)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"num_hidden_layers": 101}, "it has 101 as num_hidden_layers"),
+        ({"num_hidden_groups": 200_000}, "it has 200000 as num_hidden_groups"),
+        ({"num_hidden_groups": 20, "inner_group_num": 20}, "it has 20 as inner_group_num"),
+        ({"block_sizes": [60, 60]}, "it has [60, 60] as block_sizes"),
+        ({"text_config": {"n_layers": 10**9}}, "it has 1000000000 as n_layers"),
+        ({"depths": [10**400]}, "as depths"),
+    ],
+)
+def test_more_layers_than_any_model_has_are_refused(config, said):
+    with pytest.raises(ValueError, match=re.escape(said)) as refused:
+        check_layers(config)
+    assert len(str(refused.value)) < 200
+    sound = {"num_hidden_layers": 48, "num_hidden_groups": 12, "inner_group_num": 2, "block_sizes": [4, 4, 4]}
+    check_layers({**sound, "id2label": {0: "a"}, "label2id": {"a player": 200}})
+    check_layers({**sound, "layer_norm_eps": 1e-12, "block_size": 1024, "group_size": 512, "depths": [2, 2, 18, 2]})

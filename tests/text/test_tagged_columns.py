@@ -1,6 +1,10 @@
 """CoNLL's columns: sentences, documents, columns, and schemes of tags."""
 
+from itertools import pairwise
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
 from visual_grounding.errors import InputError
@@ -42,16 +46,28 @@ def test_bio_stays_as_it_is(tmp_path):
     assert [each.answer for each in found.examples] == [("B-X", "I-X", "B-X"), ("O",)] and not found.remarks
 
 
-@pytest.mark.parametrize(
-    "tags",
-    [
-        ["I-A", "I-A", "B-A", "O", "I-B", "I-A"],
-        ["O", "I-A", "I-B", "B-B", "I-B"],
-        ["B-A", "I-A", "O", "B-A"],
-    ],
-)
+def things(tags):
+    """What conlleval sees, (kind, first, last), by its rules for where one starts and ends, those of IOBES included."""
+    found, start = [], None
+    for place, (before, tag) in enumerate(pairwise(["O", *tags, "O"])):
+        (last, _, of_last), (prefix, _, kind) = before.partition("-"), tag.partition("-")
+        ends = last in ("E", "S") or prefix in ("B", "S", "O") or kind != of_last
+        if start is not None and ends:
+            found.append((of_last, start, place - 1))
+            start = None
+        if prefix in ("B", "S") or (prefix in ("I", "E") and (last in ("O", "E", "S") or kind != of_last)):
+            start = place
+    return found
+
+
+@given(st.lists(st.sampled_from(["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in "AB")]), max_size=8))
+@example(["B-A", "E-A", "I-A"])
+@example(["S-A", "I-A"])
 def test_entities_stay_what_conlleval_sees(tags):
-    assert get_entities(to_bio(tags)) == get_entities(tags)
+    assert things(["I-PER", "I-PER", "B-PER", "O", "S-LOC"]) == [("PER", 0, 1), ("PER", 2, 2), ("LOC", 4, 4)]  # by hand
+    bio = to_bio(tags)
+    assert things(bio) == things(tags) == get_entities(bio)
+    assert to_bio([tag.replace("E-", "L-").replace("S-", "U-") for tag in tags]) == bio == to_bio(bio)
 
 
 @pytest.mark.parametrize(

@@ -82,8 +82,8 @@ def counts_of(of: Predicted) -> np.ndarray:
     """Counts of each example, whose sums the scores are made of.
 
     Shapes:
-        returns: of classes (S, 1 + 3 C): right; then right, predicted and gold of each class. Of tags (S, 5): entities
-            that are right, predicted and gold, tags that are right, and all
+        returns: of classes (S, 2 + 3 C): right, of no known class; then right, predicted and gold of each. Of tags
+            (S, 5): entities that are right, predicted and gold, tags that are right, and all
     """
     if of.answers == TAGS:
         return np.array([_tag_counts(gold, predicted) for gold, predicted in zip(of.gold, of.predicted)])
@@ -91,7 +91,8 @@ def counts_of(of: Predicted) -> np.ndarray:
     right = gold == predicted  # (S,)
     classes = np.arange(of.labels)
     theirs, ours = gold[:, None] == classes, predicted[:, None] == classes  # (S, C)
-    return np.concatenate([right[:, None], theirs & ours, ours, theirs], axis=1).astype(np.int64)
+    unknown = ~theirs.any(axis=1)
+    return np.concatenate([right[:, None], unknown[:, None], theirs & ours, ours, theirs], axis=1).astype(np.int64)
 
 
 def _tag_counts(gold: Sequence[str], predicted: Sequence[str]) -> list[int]:
@@ -116,11 +117,11 @@ def _scores_of_sums(of: Predicted, sums: np.ndarray) -> dict[str, np.ndarray]:
             "recall": _share(right, theirs),
             "tag_accuracy": _share(tags, words),
         }
-    both, ours, theirs = np.split(sums[:, 1:], 3, axis=1)  # (K, C)
+    both, ours, theirs = np.split(sums[:, 2:], 3, axis=1)  # (K, C)
     f1 = _share(2 * both, ours + theirs)
-    occurs = ours + theirs > 0
-    mean = f1[:, 1] if of.labels == 2 else _share(f1.sum(axis=1), occurs.sum(axis=1))
-    # An example of no class that could be predicted is in none of the classes, but it is one.
+    # Examples of no class that could be predicted are one more class, of which none is told.
+    occurs = (ours + theirs > 0).sum(axis=1) + (sums[:, 1] > 0)
+    mean = f1[:, 1] if of.labels == 2 else _share(f1.sum(axis=1), occurs)
     return {"accuracy": sums[:, 0] / len(of.gold), "f1": mean}
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from ..errors import InputError, in_short
 from ..storage.artefact import json_text
 from ..storage.file_set import write_file_set
-from ..storage.outside import open_file, read_json
+from ..storage.outside import check_archive, open_file, read_json
 
 SCORES, RESAMPLED = "scores.json", "resampled.npz"
 _AGAIN = "Make it again: visual-grounding evaluate … --out {}"
@@ -102,6 +102,7 @@ def read_score_files(folder: Path) -> ScoreFiles:
     if scores["resampling"]:
         try:
             with open_file(folder / RESAMPLED) as file, np.load(file, allow_pickle=False) as arrays:
+                check_archive(arrays)
                 resampled = {name: arrays[name] for name in arrays.files}
         except OSError as error:
             raise InputError(f"{folder / RESAMPLED} can't be read: {error.strerror or error}. {again}") from error

@@ -15,8 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import InputError
 from .intervals import ResampledScore, interval_of
 from .translation_scores import CONVENTIONS, TextForms, sacrebleu_metric
+
+_MOST_DRAWN = 5 * 10**8  # numbers of sentences, 4 GB
 
 
 class PairedComparison(NamedTuple):
@@ -61,7 +64,16 @@ def draw_sentences(sentences: int, samples: int, seed: int) -> np.ndarray:
 
     Shapes:
         returns: (K, S) int64
+
+    Raises:
+        InputError: they are more than fit into memory.
     """
+    if sentences * samples > _MOST_DRAWN:
+        raise InputError(
+            f"bootstrap samples should be at most {_MOST_DRAWN // sentences} of {sentences} sentences, as all draws "
+            f"are kept, but are {samples}.",
+            "bootstrap_samples",
+        )
     return np.random.default_rng(seed).integers(0, sentences, size=(samples, sentences))
 
 

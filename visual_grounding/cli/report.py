@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> None:
     import numpy as np
 
     from ..analysis.drawn_regions import SIDE, check_drawable, draw_regions, regions_of_images
-    from ..analysis.hypotheses import read_hypotheses
+    from ..analysis.hypotheses import check_sources, read_hypotheses
     from ..analysis.overlay import letterbox
     from ..analysis.report import THUMBNAIL, ReportRow, ReportSection, images_of_sentences, write_report
     from ..errors import InputError
@@ -73,6 +73,8 @@ def run(args: argparse.Namespace) -> None:
         lines = read_hypotheses(path)
         if len(lines) != len(text):
             raise InputError(f"{args.text} has {len(text)} sentences, but {path} has {len(lines)}.")
+        for warning in check_sources(path, args.text, text):
+            print(f"warning: {warning}", file=sys.stderr)
         outputs.append((name, lines))
     for name, value in (("--sample", args.sample), ("--images-per-sentence", args.images_per_sentence)):
         if value < 1:

@@ -36,7 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="table of image ids to write")
     parser.add_argument(
-        "--text", type=Path, metavar="FILE", help="one sentence a line; paired: only checked for its length"
+        "--text",
+        type=Path,
+        metavar="FILE",
+        help="one sentence a line; paired: its length is checked, and training compares it with its own",
     )
     parser.add_argument("--keys", type=Path, metavar="FILE", help="paired: one image key a line, empty for none")
     parser.add_argument(

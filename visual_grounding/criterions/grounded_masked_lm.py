@@ -102,5 +102,5 @@ class GroundedMaskedLMCriterion(FairseqCriterion):
 
 
 def loss_of_parts(meters: Any) -> float:
-    """The sum of both means so far; a part of which nothing was hidden is 0."""
-    return round(sum(float(meters[part].avg) for part in ("mlm_loss", "region_loss") if part in meters), 3)
+    """The sum of both means so far; a part of which nothing was hidden, since fairseq logged last, is 0."""
+    return round(sum(float(meters[part].avg or 0) for part in ("mlm_loss", "region_loss") if part in meters), 3)

@@ -97,4 +97,4 @@ _SUMMED = (*(f"{part}{name}" for part in PARTS for name in ("s", "_loss", "_part
 
 def loss_of_parts(meters: Any) -> float:
     """The weighted sum of the parts' means so far; a part of which nothing was asked is 0."""
-    return round(sum(float(meters[f"_{part}_part"].avg) for part in PARTS if f"_{part}_part" in meters), 3)
+    return round(sum(float(meters[f"_{part}_part"].avg or 0) for part in PARTS if f"_{part}_part" in meters), 3)

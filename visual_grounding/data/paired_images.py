@@ -6,6 +6,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..modules.masking import generator_of
+from ..storage.artefact import check_array_whole
 from .image_order import share_images
 
 IMAGES = 0  # what random numbers are drawn for: images here, words and tags in `masked_pairs.py`
@@ -50,6 +51,7 @@ class OwnOrOtherImages:
             places: (B,)
             returns: (B, N)
         """
+        check_array_whole(self.ids)
         return np.stack([self._draw(place, epoch)[0] for place in places.tolist()])
 
     def paired(self, places: np.ndarray, epoch: int) -> np.ndarray:
@@ -59,6 +61,7 @@ class OwnOrOtherImages:
             places: (B,)
             returns: (B,) bool
         """
+        check_array_whole(self.ids)
         return np.array([self._draw(place, epoch)[1] for place in places.tolist()], dtype=bool)
 
     def _draw(self, place: int, epoch: int) -> tuple[np.ndarray, bool]:

@@ -101,13 +101,13 @@ class FoundImages:
             places: (B,)
             returns: (B, N)
         """
+        excluded = None if self.excluded is None else self.excluded[places]  # of those who get them, whoever asks
         if self.others is None:
             items = {int(sample["id"]): sample for sample in samples}
         else:
             partners, dataset = self.others
             places = partners[places]
             items = {place: dataset[place] for place in places.tolist()}
-        excluded = None if self.excluded is None else self.excluded[places]
         return self.finder.find([self.line_of(items[place]) for place in places.tolist()], excluded).ids[
             :, : self.count
         ]

@@ -17,7 +17,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import Any, Callable, Iterable, Optional, Sequence
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 import numpy as np
 import torch
@@ -280,6 +280,7 @@ class VisualContext:
         choose: Callable[[np.ndarray], ImageChoice] = TabledImages,
         beside: Sequence[str] = ("",),
         hides: bool = False,
+        mistaken: Optional[Mapping[str, str]] = None,
     ) -> CompleteBatches:
         """A dataset with the images that the tables in `--image-ids DIR/<split>` name; without images, as it is.
 
@@ -295,10 +296,11 @@ class VisualContext:
             choose: from the tables (S, N), as `--image-order` arranges them, to the images of every batch.
             beside: what stands behind the names of tables; of several tables the images stand side by side.
             hides: whether the task hides the words that a table's mask hid from its finder.
+            mistaken: for one of `beside` -> the sha256 of a text that its tables are easily made of instead.
 
         Raises:
-            InputError: a table is missing or broken, has another number of sentences or too few images for each, or
-                is of another collection; `--image-order` isn't possible.
+            InputError: a table is missing or broken, has another number of sentences or too few images for each, is
+                of another collection, or of the text that it is mistaken for; `--image-order` isn't possible.
         """
         self._check_restored(split)
         if self.store is None:
@@ -321,6 +323,12 @@ class VisualContext:
             for named, table, (sentences, times) in zip(said, tables, parts):
                 table.check_against(self.store)
                 table.check_lines(sentences, named)
+                if table.text_sha256 is not None and table.text_sha256 == (mistaken or {}).get(suffix):
+                    raise InputError(
+                        f"the images in {table.folder} should be of the other sentence of each example of {named}: "
+                        "they were found for the one that this table isn't for. Make it for the file that "
+                        "--image-sentence asks for, or change that."
+                    )
                 if table.mask is not None and not hides:
                     self.warn_once(
                         f"the images in {table.folder} were found for what --mask-prob {table.mask.probability} leaves "

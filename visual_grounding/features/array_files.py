@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import InputError, in_short
 from ..storage.artefact import check_array_whole, check_whole
-from ..storage.outside import check_file, load_array, open_file
+from ..storage.outside import check_archive, check_file, load_array, open_file
 
 TORCH_SUFFIXES = (".pt", ".pth")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -68,6 +68,7 @@ def read_arrays(path: Path, names: Sequence[tuple[str, str | None]]) -> list[np.
                 raise UnreadableArray("an archive of several arrays; name it .npz")
             return [array]
         with open_file(path) as file, np.load(file, allow_pickle=False) as arrays:  # a broken one numpy leaves open
+            check_archive(arrays)
             return [arrays[_pick_name(arrays.files, path, name, choice)] for choice, name in names]
     except (UnreadableArray, InputError):
         raise

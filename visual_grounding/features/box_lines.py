@@ -83,7 +83,7 @@ def parse_finite(text: Any, name: str, place: str) -> float:
     """
     try:
         value = float(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # a whole number of 400 digits, in JSON
         value = math.nan
     if not math.isfinite(value):
         raise InputError(f"{place}: {name} should be a number, but is {text!r}.")

@@ -241,7 +241,7 @@ def read_unreadable(folder: Path) -> list[tuple[str, str]]:
     path = folder / UNREADABLE
     if not path.exists():
         return []
-    return [(key, reason) for key, _, reason in (line.partition("\t") for line in read_lines(path))]
+    return [(key, reason) for key, _, reason in (line.partition("\t") for line in read_lines(path, pipes=False))]
 
 
 def store_plan(

@@ -1,9 +1,11 @@
 """Images in a zip, read from its middle. Nothing is unpacked: a member's name is a key, and never becomes a path."""
 
-import io
+import bz2
+import lzma
 import os
 import struct
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +16,9 @@ from .keys import MAX_BYTES, digest_of, is_image_name
 
 _ENCRYPTED = 0x1 | 0x40  # plain and strong
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # before each member: magic, …, lengths of its name and of its extra field
+_LZMA_HEADER = struct.Struct(
+    "<2xHBI"
+)  # before a member by LZMA: size of what follows, lc, lp and pb as one, dictionary
 _MAGIC = b"PK\x03\x04"
 _METHODS = {
     zipfile.ZIP_STORED,
@@ -75,8 +80,7 @@ class ZippedImages:
         try:
             with open(self._path, "rb", buffering=0) as file:
                 packed = _packed(file.fileno(), member)
-            with zipfile.ZipExtFile(io.BytesIO(packed), "r", member) as content:  # type: ignore[call-overload]
-                return content.read()
+            return _unpacked(packed, member)
         except FileNotFoundError as error:
             raise InputError(f"{self._path} was there, but is gone. Bring it back; what is done stays.") from error
         except Exception as error:  # a broken member: BadZipFile, zlib.error, LZMAError, EOFError, OSError, …
@@ -91,3 +95,31 @@ def _packed(file: int, member: zipfile.ZipInfo) -> bytes:
     if magic != _MAGIC:
         raise zipfile.BadZipFile(f"no member begins at byte {member.header_offset}")
     return os.pread(file, member.compress_size, member.header_offset + _LOCAL_HEADER.size + name + extra)
+
+
+def _unpacked(packed: bytes, member: zipfile.ZipInfo) -> bytes:
+    """A member's content. Never more than it says: zipfile would unpack all of it first, gigabytes from a few bytes."""
+    most = member.file_size + 1
+    if member.compress_type == zipfile.ZIP_STORED:
+        content = packed
+    elif member.compress_type == zipfile.ZIP_DEFLATED:
+        content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, most)
+    elif member.compress_type == zipfile.ZIP_BZIP2:
+        content = bz2.BZ2Decompressor().decompress(packed, most)
+    elif member.compress_type == zipfile.ZIP_LZMA:
+        size, coded, dictionary = _LZMA_HEADER.unpack_from(packed)
+        if size != _LZMA_HEADER.size - 4 or dictionary > MAX_BYTES:
+            raise zipfile.BadZipFile("its LZMA header makes no sense")
+        filters = {"id": lzma.FILTER_LZMA1, "dict_size": dictionary, "lc": coded % 9, "lp": coded // 9 % 5}
+        unpacker = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[{**filters, "pb": coded // 45}])
+        content = unpacker.decompress(packed[_LZMA_HEADER.size :], most)
+    else:
+        from compression import zstd  # type: ignore[import-not-found]  # from Python 3.14 on
+
+        content = zstd.ZstdDecompressor().decompress(packed, most)
+    if len(content) != member.file_size:
+        less = "less" if len(content) < member.file_size else "more"
+        raise zipfile.BadZipFile(f"it has {less} than the {member.file_size} bytes that it says")
+    if zlib.crc32(content) != member.CRC:
+        raise zipfile.BadZipFile(f"Bad CRC-32 for file {member.filename!r}")
+    return content

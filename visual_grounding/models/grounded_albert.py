@@ -15,7 +15,7 @@ from ..modules.grounded_encoder import GroundedEncoder, GroundedWordHead
 from ..modules.linear_cross_entropy import Answers, linear_cross_entropy
 from ..modules.pretrained_encoder import ReadEncoder, first_layers, read_dropout, read_encoder, read_layers
 from .bert_choices import gone_on_from
-from .prediction import PredictionModel, outputs_of
+from .prediction import PredictionModel, cut_by, outputs_of
 from .presets import register_presets
 from .pretrained_start import Pretrained, PretrainedStartConfig, pretrained_of, read_pretrained, start_from
 from .visual_model import StandardisedFeaturesConfig, StrictLoading, features_of, take_feature_size
@@ -285,7 +285,7 @@ def _take_encoders(
         args.image_ranks = GroundedAlbertConfig.image_ranks
     name = getattr(args, "grounded_text_encoder", None) or TEXT_ENCODER
     symbols, place = task.source_dictionary.symbols, "the dictionary of the text"
-    text = read_encoder(name, symbols, place)
+    text = read_encoder(name, symbols, place, cut_by(task))
     other = getattr(args, "cross_modal_encoder", None) or name
     cross_modal = text if other == name else read_layers(other)
     layers = getattr(args, "cross_modal_layers", None)

@@ -78,6 +78,11 @@ class PredictionModel(StrictLoading, BaseFairseqModel):
         return longest
 
 
+def cut_by(task: Any) -> str:
+    """Digest of the tokenizer that made a task's pieces; empty where it doesn't say."""
+    return str(getattr(getattr(task, "asked", None), "tokenizer_sha256", ""))
+
+
 def outputs_of(task: Any) -> Optional[int]:
     """How many outputs a head has for a task's answers; None where the task asks for none."""
     found: Optional[int] = getattr(task, "outputs", None)

@@ -21,7 +21,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from torch import Tensor, nn
 
-from ..data.image_memory import check_alike
+from ..data.image_memory import IMAGES_PER_SENTENCE, check_alike
 from ..data.word_memory import restored_checkpoint
 from ..errors import InputError
 from ..storage.checkpoints import architecture, dictionaries, load_checkpoint, trained_on
@@ -101,6 +101,8 @@ class Pretrained:
     def check_features(self, task: Any) -> None:
         """Refuse images whose features were made in another way than those of pre-training.
 
+        The task learns how many of them a sentence had then, and warns where it has another number.
+
         Args:
             task: with `image_store`, and the flags of `VisualContextConfig` in its `cfg`.
 
@@ -109,6 +111,10 @@ class Pretrained:
         """
         learned = trained_on({"task_state": self.task_state}, self.path)
         store = getattr(task, "image_store", None)
+        count = self.task_state.get(IMAGES_PER_SENTENCE)
+        images = getattr(task, "images", None)
+        if isinstance(count, int) and images is not None and count not in images.trained_with:
+            images.trained_with.append(count)
         if learned is not None and store is not None and not getattr(task.cfg, "image_features_unchecked", False):
             check_alike(store, learned)
 

@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..modules.pretrained_encoder import PretrainedEncoder, build_encoder, read_dropout, read_encoder
 from ..modules.visual_attention import ImageProjection, VisualAttention
 from .bert_choices import gone_on_from
-from .prediction import PredictionModel, outputs_of
+from .prediction import PredictionModel, cut_by, outputs_of
 from .presets import register_presets
 from .pretrained_start import read_pretrained
 from .visual_model import ImageProjectionConfig, VisualAttentionConfig, features_of, take_feature_size
@@ -163,7 +163,7 @@ def _take_encoder(args: Namespace, task: Any) -> Optional[dict[str, Tensor]]:
     if before is not None:
         choices = json.loads(read_pretrained(before, ("visual_aware_bert",)).args.bert_config)
     else:
-        read = read_encoder(args.bert, task.source_dictionary.symbols, "the dictionary of the text")
+        read = read_encoder(args.bert, task.source_dictionary.symbols, "the dictionary of the text", cut_by(task))
         choices, weights = read.choices, read.weights
     if args.bert_dropout is not None:
         choices = read_dropout(choices, args.bert_dropout)

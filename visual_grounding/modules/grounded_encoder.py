@@ -150,7 +150,9 @@ class GroundedEncoder(nn.Module):
             )
         if self.standardise is not None:
             absent = visual["padding_mask"]
-            features = self.standardise(features, ~(absent if masked is None else absent | masked))
+            seen = ~(absent if masked is None else absent | masked)
+            # Where all are hidden they tell nothing of one another, but later a model is shown some.
+            features = self.standardise(features, seen if seen.any() else ~absent)
         if masked is not None:
             features = features.masked_fill(masked.unsqueeze(-1), 0)
         rank = self.image_ranks.weight[:images, None]  # (N, 1, D)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..text.pretrained_tokenizer import load_pretrained
+from ..text.pretrained_tokenizer import check_layers, load_pretrained
 from ..text.tokenizer_bridge import BOS, EOS, TokenizerBridge
 from ..text.words import PAD
 from .encoder_input import EncoderInput
@@ -107,6 +107,10 @@ def bert_config(choices: Mapping[str, Any], vocabulary_size: int, family: Family
     for name in ("hidden_size", "num_attention_heads", "intermediate_size", "num_hidden_layers"):
         if choices[name] < 1:
             raise InputError(f"{family.noun}'s {name} should be at least 1, but is {choices[name]}.")
+    try:
+        check_layers(choices)
+    except ValueError as error:
+        raise InputError(f"{family.noun} should have layers as models have, but {error}.") from error
     if size % heads:
         raise InputError(f"{family.noun}'s {heads} heads should divide its size, {size}, but don't.", "bert_heads")
     positions = choices["max_position_embeddings"] - family.first_position

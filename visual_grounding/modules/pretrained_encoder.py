@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, first_line
-from ..text.pretrained_tokenizer import POSITIONS_AFTER_PADDING
+from ..text.pretrained_tokenizer import POSITIONS_AFTER_PADDING, check_layers
 from ..text.tokenizer_bridge import BOS, EOS, TokenizerBridge
 from ..text.words import PAD
 from .encoder_input import EncoderInput, arrange
@@ -16,6 +16,9 @@ from .sentence_encoders import load_pretrained_encoder
 
 # Where models of several families bring their word embedding to the size of their layers.
 _PROJECTIONS = ("embeddings_project", "embedding_hidden_mapping_in")
+
+
+DROPOUT = "dropout"  # among an encoder's choices, where one was asked for
 
 
 @dataclass(frozen=True)
@@ -31,17 +34,24 @@ class ReadEncoder:
     weights: dict[str, Tensor]
 
 
-def read_encoder(name: str, symbols: Sequence[str], place: str) -> ReadEncoder:
+def read_encoder(name: str, symbols: Sequence[str], place: str, cut_by: str = "") -> ReadEncoder:
     """An encoder from the hub or a folder, in the numbers of a dictionary.
 
     Args:
         symbols: of the dictionary, by their numbers.
         place: its file, for messages.
+        cut_by: digest of the tokenizer that made the pieces; empty where that isn't known.
 
     Raises:
-        InputError: nothing loads from there, it is no encoder of text, or the dictionary isn't its tokenizer's.
+        InputError: nothing loads from there, it is no encoder of text, or the dictionary isn't its tokenizer's, or the
+            pieces aren't.
     """
     bridge = TokenizerBridge(name)
+    if cut_by not in ("", bridge.sha256):
+        raise InputError(
+            f"the text should be cut by the tokenizer of {name}, whose sha256 is {bridge.sha256}, but was cut by "
+            f"another, {cut_by:.64}. Prepare it with --tokenizer {name}."
+        )
     reads = EncoderInput(bridge, symbols, place)
     model = load_pretrained_encoder(name)
     kind, padding = model.config.model_type, model.config.pad_token_id
@@ -92,6 +102,7 @@ def build_encoder(choices: Mapping[str, Any]) -> "PretrainedEncoder":
         choices["closes"],
         choices["max_positions"],
         choices.get("segments", False),  # checkpoints from before there were pairs have none
+        choices.get(DROPOUT),
     )
 
 
@@ -99,13 +110,17 @@ def model_of(choices: Mapping[str, Any]) -> Any:
     """A model of transformers with random weights, in float32 and with torch's fused attention where it has that.
 
     Raises:
-        InputError: transformers doesn't know its kind.
+        InputError: transformers doesn't know its kind, or it has more layers than any.
     """
     from transformers import AutoConfig, AutoModel
 
     given = dict(choices["config"])
     for changing in ("transformers_version", "_name_or_path", "architectures", "torch_dtype", "dtype"):
         given.pop(changing, None)
+    try:
+        check_layers(given)
+    except ValueError as error:
+        raise InputError(f"an encoder should have layers as models have, but {error}.") from error
     try:
         config = AutoConfig.for_model(given.pop("model_type"), **given)
     except (KeyError, ValueError, TypeError) as error:
@@ -116,11 +131,27 @@ def model_of(choices: Mapping[str, Any]) -> Any:
     return model
 
 
+_DROPOUTS = (
+    "hidden_dropout_prob", "hidden_dropout", "dropout", "attention_probs_dropout_prob", "attention_dropout",
+    "embedding_dropout", "mlp_dropout",
+)  # fmt: skip
+_OF_STATES = _DROPOUTS[:3]  # what comes out of a layer
+
+
 def read_dropout(choices: dict[str, Any], dropout: float) -> dict[str, Any]:
-    """The choices with another dropout, under all names that transformers has for it."""
-    names = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")
-    config = {**choices["config"], **{name: dropout for name in names if name in choices["config"]}}
-    return {**choices, "config": config}
+    """The choices with another dropout: of states, attention and embeddings, by whatever name transformers has for it.
+
+    Raises:
+        InputError: the encoder has none.
+    """
+    config = choices["config"]
+    named = {name: dropout for name in _DROPOUTS if name in config}
+    if not named:
+        raise InputError(
+            f"an encoder's dropout can be chosen where its configuration has one, but that of a "
+            f"{config.get('model_type')} has none. Leave the flag out."
+        )
+    return {**choices, "config": {**config, **named}, DROPOUT: dropout}
 
 
 def first_layers(choices: Mapping[str, Any], count: int) -> dict[str, Any]:
@@ -150,10 +181,12 @@ class PretrainedEncoder(nn.Module):
         closes: whether `</s>` stands behind it.
         max_positions: the longest source that there are positions for, its `</s>` included.
         segments: whether it is told which of two sentences a position belongs to.
+        dropout: of its states, where that was chosen; None for what the model's configuration says.
 
     Attributes:
         size: D.
         opens: how many positions stand before the text's first.
+        dropout: that of its states, which a head behind it takes over.
 
     Shapes:
         tokens: (B, T), each row ending in `</s>`, padded on either side
@@ -166,7 +199,13 @@ class PretrainedEncoder(nn.Module):
     opening: Tensor
 
     def __init__(
-        self, model: Any, opening: Sequence[int], closes: bool, max_positions: int, segments: bool = False
+        self,
+        model: Any,
+        opening: Sequence[int],
+        closes: bool,
+        max_positions: int,
+        segments: bool = False,
+        dropout: float | None = None,
     ) -> None:
         super().__init__()
         self.model = model
@@ -175,13 +214,9 @@ class PretrainedEncoder(nn.Module):
         self.max_positions = max_positions
         self.size: int = model.config.hidden_size
         self.opens = len(opening)
+        own = (getattr(model.config, name, None) for name in _OF_STATES)
+        self.dropout: float = next((float(each) for each in (dropout, *own) if each is not None), 0.0)
         self.register_buffer("opening", torch.tensor(list(opening), dtype=torch.long), persistent=False)
-
-    @property
-    def dropout(self) -> float:
-        """That of its states, which a head behind it takes over."""
-        config = self.model.config
-        return float(getattr(config, "hidden_dropout_prob", getattr(config, "dropout", 0.0)))
 
     @property
     def words(self) -> Tensor:

@@ -19,7 +19,7 @@ from ..errors import InputError, check_at_least_one
 from ..features.pixels import PixelSource, is_of_pixels
 from ..features.store import FeatureStore
 from ..features.store_writer import UNREADABLE
-from ..storage.artefact import Keys, check_array_whole, open_array, read_meta
+from ..storage.artefact import META, Keys, check_array_whole, open_array, read_meta
 from ..storage.ranks import this_rank
 from ..storage.shards import Shard, ShardedArtefact
 from ..storage.signature import signature
@@ -39,6 +39,8 @@ from .search import MARGIN, NonFiniteRow, exact_search, rerank, rerank_exactly
 
 INDEX = "index"
 KEYS = "keys.txt"
+
+_LONGEST = 1.01  # a unit vector, rounded
 
 
 class Index:
@@ -73,6 +75,11 @@ class Index:
         self.faiss = None if self.kind == "exact" else _read_settings(self.folder, meta)
         norm = meta.get("largest_norm")
         self._largest_norm = float(norm) if isinstance(norm, int | float) else None
+        if self._largest_norm is not None and not 0 <= self._largest_norm <= _LONGEST:
+            raise InputError(
+                f"{self.folder / META} should have the length of a unit vector, or 0, as largest_norm, but has "
+                f"{norm!r}. Build the index again."
+            )
         self._searcher: FaissSearcher | None = None
         self._nearest: NearestImage | None = None
 

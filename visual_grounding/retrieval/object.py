@@ -84,6 +84,7 @@ class ObjectFinder(Finder):
         given = {"vectors_sha256": vectors.sha256, "nouns": nouns.name, "clusters": clusters, "seed": seed}
         self.plan = {**given, **(plan or {}), "n": images_per_sentence}
         self.signed = {"nouns": nouns.name, "vectors": vectors.sha256[:8], "clusters": clusters}
+        self.signed |= {name: str(value)[:8] for name, value in (plan or {}).items()} | {"seed": seed}
         self._nearest: dict[str, tuple[int, float] | None] = {}
 
     @classmethod
@@ -136,7 +137,7 @@ class ObjectFinder(Finder):
         if tagger in (None, NO_TAGGER):
             nouns = KnownNouns((lemma for lemmas in found.lemmas for lemma in lemmas), stop_words)
         else:
-            nouns = TaggedNouns(str(tagger))
+            nouns = TaggedNouns(str(tagger), stop_words)
         plan = {
             "nouns_sha256": sha256_of_file(args.nouns),
             "stop_words_sha256": sha256_of_lines(sorted(stop_words)),

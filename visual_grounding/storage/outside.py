@@ -21,6 +21,8 @@ from ..errors import InputError, in_short
 
 _OPENED = ("/dev/fd/", "/dev/stdin", "/proc/")  # by whoever started this process
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
+_MOST_UNPACKED = 2**30  # bytes
+_MOST_DIGITS = 300  # of a whole number, which a float still holds
 _NO_FILE = "is a pipe or a device, not a file"
 
 
@@ -119,14 +121,22 @@ def parse_json(text: str) -> Any:
     """What JSON says.
 
     Raises:
-        ValueError: it isn't JSON, nests too deeply, or has half a character, such as "\\ud83d", in its text.
+        ValueError: it isn't JSON, nests too deeply, has a whole number of hundreds of digits, or half a character, such
+            as "\\ud83d", in its text.
     """
     try:
-        content = json.loads(text)
+        content = json.loads(text, parse_int=_whole_number)
         check_characters(content, text)
     except RecursionError as error:
         raise ValueError("it nests too deeply") from error
     return content
+
+
+def _whole_number(digits: str) -> int:
+    """A number of JSON that a float can take."""
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"it has a number of {len(digits)} digits")
+    return int(digits)
 
 
 def check_characters(content: Any, text: str) -> None:
@@ -160,6 +170,17 @@ def load_array(path: str | Path, mapped: bool = False) -> Any:
     """
     check_file(path)
     return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+
+
+def check_archive(arrays: Any) -> None:
+    """Refuse an open `.npz` that would unpack to more than the arrays of an image, or of a report, ever take.
+
+    Raises:
+        ValueError: it would.
+    """
+    unpacked = sum(member.file_size for member in arrays.zip.infolist())
+    if unpacked > _MOST_UNPACKED:
+        raise ValueError(f"its arrays take {unpacked} bytes, more than {_MOST_UNPACKED}")
 
 
 @contextmanager

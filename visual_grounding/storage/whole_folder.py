@@ -198,9 +198,11 @@ def _but(kept: Collection[str], names: Collection[str]) -> list[str]:
 def _flush(folder: Path) -> None:
     """Bring everything in a folder to disk, before its name says that it is whole."""
     for path in folder.rglob("*"):
+        if path.is_symlink():  # somebody else's, to anywhere
+            continue
         if path.is_file():
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
-        else:
+        elif path.is_dir():
             sync_folder(path)
     sync_folder(folder)

@@ -1,7 +1,7 @@
 """What tasks of understanding share: labelled examples, with images or without, and scores over a whole split."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Optional
@@ -24,10 +24,11 @@ from ..data.labelled_examples import (
 )
 from ..data.text_of_one_language import check_positions, load_dictionary
 from ..data.visual_context import ImageTablesConfig, VisualContext
+from ..data.word_memory import check_restored_choices
 from ..errors import InputError
 from ..shares import warn_of
 from ..storage.artefact import META
-from ..text.example_files import SIDES, Asked, read_asked, read_column
+from ..text.example_files import SIDES, Asked, check_unchanged, read_asked, read_column
 from ..text.labelled_text import TAGS, VALUES
 from .own_criterions import OwnCriterions
 from .validation_scores import Scored, ValidationScores, Values
@@ -79,6 +80,8 @@ class UnderstandingTask(OwnCriterions, ValidationScores):
         self.images = VisualContext(cfg, self)
         self.images.check_tables()
         self.images.remember_words("source", path, dictionary.symbols)
+        if asked.tokenizer_sha256:
+            self.images.remember_words("tokenizer", f"the tokenizer of {path}", [asked.tokenizer_sha256])
         self.images.remember_words("answers", f"what {META} beside {path} says of answers", asked.labels)
         self.images.write_tags(path, dictionary.symbols)
 
@@ -126,8 +129,8 @@ class UnderstandingTask(OwnCriterions, ValidationScores):
         """As fairseq's.
 
         Raises:
-            InputError: the model isn't one of understanding, takes text alone, or has positions for less than
-                `--max-pieces`.
+            InputError: the model isn't one of understanding, takes text alone, has positions for less than
+                `--max-pieces`, or other heads than the checkpoint that training goes on from.
         """
         arch = str(getattr(cfg, "arch", None) or getattr(cfg, "_name", None))
         if not getattr(ARCH_MODEL_REGISTRY.get(arch), "understands", False):
@@ -136,6 +139,7 @@ class UnderstandingTask(OwnCriterions, ValidationScores):
                 "grounded_albert."
             )
         model = super().build_model(cfg, from_checkpoint)
+        check_restored_choices(self.cfg, cfg)
         self.images.check_model(model)
         check_positions(model, int(self.cfg.max_pieces))
         return model
@@ -170,13 +174,16 @@ class UnderstandingTask(OwnCriterions, ValidationScores):
         folders = utils.split_paths(str(self.cfg.data))
         folder = Path(folders[(epoch - 1) % len(folders) if training else 0])
         asked, meta = read_asked(folder)
+        own = self.asked.tokenizer_sha256
         if asked != self.asked:
-            raise InputError(f"{folder} should ask for what {Path(self.path).parent} asks for, but doesn't.")
+            pieces = " of the same tokenizer's pieces" if replace(asked, tokenizer_sha256=own) == self.asked else ""
+            raise InputError(f"{folder} should ask for what {Path(self.path).parent} asks for{pieces}, but doesn't.")
         if split not in meta["splits"]:
             raise InputError(
                 f"{folder} should hold examples of {split}, but has {', '.join(sorted(meta['splits']))}. Add them "
                 f"with: visual-grounding prepare … --out {folder}"
             )
+        check_unchanged(folder, split, meta["splits"][split])
         examples = read_examples(folder, split, asked, self.dictionary)
         batches = ExampleBatches(examples, asked, self.dictionary, self._positions, shuffle=training)
         self._warn(examples, batches, str(folder / split))
@@ -187,9 +194,13 @@ class UnderstandingTask(OwnCriterions, ValidationScores):
                 texts[side] = read_column(folder, split, side, len(examples))
             return [texts[side][number]]
 
+        mistaken = {}
+        digests = meta["splits"][split].get("files", {})
+        if asked.sentences == len(SIDES) and digests.get(SIDES[0]) != digests.get(SIDES[1]):
+            mistaken = {"": digests[SIDES[1]], f".{SIDES[1]}": digests[SIDES[0]]}
         written = [partial(line, suffix.removeprefix(".") or SIDES[0]) for suffix in self.sides]
         self.datasets[split] = self.images.add(
-            batches, split, str(folder / split), epoch, written=written, beside=self.sides
+            batches, split, str(folder / split), epoch, written=written, beside=self.sides, mistaken=mistaken
         )
 
     def _warn(self, examples: Examples, batches: ExampleBatches, place: str) -> None:

@@ -9,6 +9,7 @@ for each split, `DIR/<split>`. Without vokens it is masked language modelling, o
 
 import logging
 import os
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -224,6 +225,7 @@ class VokenLMTask(OwnCriterions, OneIterator):
         vokens = Vokens(folder)
         vokens.check_range()
         vokens.check_arrays()
+        deque(vokens.keys(), maxlen=0)  # as many as it says, by their digest: the model has an output for each
         sentence = str(self.cfg.voken_sentence_label)
         if sentence != "none" and vokens.label != "sentence":
             raise InputError(

@@ -7,11 +7,12 @@
 | `SPLIT.answers` | a class's name, a number, or the tags of all words |
 | `SPLIT.words` | where words are asked of: the number of each one's first piece, -1 where it has none |
 
-`dict.txt` numbers the pieces, and `meta.json` says what is asked (`Asked`), of which tokenizer the pieces are, and how
-many examples each split has. All are plain text, and fairseq-preprocess isn't needed.
+`dict.txt` numbers the pieces, and `meta.json` says what is asked (`Asked`), of which tokenizer the pieces are, how many
+examples each split has, and the sha256 of each of its files. All are plain text, and fairseq-preprocess isn't needed.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..storage.artefact import FORMAT_VERSION, META, check_fields, json_text, read_meta
+from ..storage.artefact import FORMAT_VERSION, META, check_fields, json_text, read_meta, sha256_of_file
 from ..storage.lines import read_lines, sha256_of_lines
+from ..storage.outside import reading
 from ..storage.text_files import write_text_files
 from .labelled_text import CLASSES, TAGS, VALUES, Example
 from .spans import spans_of_encodings
@@ -30,6 +32,7 @@ from .words import DICTIONARY
 FORMAT = "examples"
 SIDES = ("first", "second")
 PIECES, ANSWERS, WORDS = "pieces", "answers", "words"
+_FILES = (*(ending for side in SIDES for ending in (side, f"{side}.{PIECES}")), WORDS, ANSWERS)  # of a split
 NO_PIECE = -1
 _CHUNK = 1000  # sentences given to the tokenizer at a time
 
@@ -44,6 +47,7 @@ class Asked:
         sentences: 1 or 2.
         word: whether one word is asked of, not a whole sentence.
         separators: how often `</s>` stands between two sentences, as the tokenizer has it.
+        tokenizer_sha256: of whom the pieces are.
     """
 
     answers: str
@@ -51,6 +55,7 @@ class Asked:
     sentences: int
     word: bool
     separators: int
+    tokenizer_sha256: str = ""
 
 
 def asked_of(answers: str, training: Sequence[Example], bridge: TokenizerBridge) -> Asked:
@@ -68,7 +73,8 @@ def asked_of(answers: str, training: Sequence[Example], bridge: TokenizerBridge)
         raise InputError(f"examples to train on should be of two classes at least, but all are {labels.pop()!r}.")
     sentences = len(training[0].texts)
     word = answers != TAGS and bool(training[0].words)
-    return Asked(answers, tuple(in_order(labels)), sentences, word, separators_of(bridge) if sentences > 1 else 0)
+    separators = separators_of(bridge) if sentences > 1 else 0
+    return Asked(answers, tuple(in_order(labels)), sentences, word, separators, bridge.sha256)
 
 
 def in_order(labels: set[str]) -> list[str]:
@@ -119,30 +125,64 @@ def write_examples(
         InputError: it can't be written.
     """
     files: dict[str, Any] = {}
-    described = {}
+    described: dict[str, dict[str, Any]] = {}
     for split, examples in splits.items():
-        described[split] = {"examples": len(examples), "sha256": digest_of_examples(examples)}
+        digests: dict[str, str] = {}
+        described[split] = {"examples": len(examples), "sha256": digest_of_examples(examples), "files": digests}
         for number, side in enumerate(SIDES[: asked.sentences]):
             texts = [each.texts[number] for each in examples]
             words = [each.words for each in examples] if not number and examples[0].words else None
             places: list[str] = []
-            files[f"{split}.{side}"] = texts
-            files[f"{split}.{side}.{PIECES}"] = _pieces(texts, bridge, words, places, taken)
+            found: dict[str, Any] = {side: texts, f"{side}.{PIECES}": _pieces(texts, bridge, words, places, taken)}
             if words is not None:
-                files[f"{split}.{WORDS}"] = places  # filled by the file before
-        files[f"{split}.{ANSWERS}"] = (" ".join(each.answer) for each in examples)
+                found[WORDS] = places  # filled by the file before
+            files |= {f"{split}.{name}": _noted(lines, digests, name) for name, lines in found.items()}
+        answers = (" ".join(each.answer) for each in examples)
+        files[f"{split}.{ANSWERS}"] = _noted(answers, digests, ANSWERS)
 
     def description() -> Iterator[str]:
         meta = {"format": FORMAT, "version": FORMAT_VERSION, "signature": made, "splits": {**kept(), **described}}
-        yield from json_text({**meta, **asdict(asked), "tokenizer_sha256": bridge.sha256}).splitlines()
+        yield from json_text({**meta, **asdict(asked)}).splitlines()  # last but one: all digests are there
 
-    endings = [*(ending for side in SIDES for ending in (side, f"{side}.{PIECES}")), WORDS]
     write_text_files(
         folder,
         {**files, META: description(), DICTIONARY: bridge.dictionary_lines()},
         last=DICTIONARY,
-        instead_of=[f"{split}.{ending}" for split in splits for ending in endings],
+        instead_of=[f"{split}.{name}" for split in splits for name in _FILES],
     )
+
+
+def _noted(lines: Iterable[str], digests: dict[str, str], name: str) -> Iterator[str]:
+    """Lines as they are, the digest of their file in `digests` when all were taken."""
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line.encode("utf-8") + b"\n")
+        yield line
+    digests[name] = digest.hexdigest()
+
+
+def check_unchanged(folder: Path, split: str, of: Mapping[str, Any]) -> None:
+    """Refuse a split one of whose files isn't what `prepare` wrote; folders of before don't say what that was.
+
+    Args:
+        of: what `meta.json` says of the split.
+
+    Raises:
+        InputError: one isn't, or can't be read.
+    """
+    for name in _FILES:
+        digest = of.get("files", {}).get(name)
+        if digest is None:
+            continue
+        path = folder / f"{split}.{name}"
+        with reading(path, "a file of examples", "Make the folder again with: visual-grounding prepare …"):
+            found = sha256_of_file(path)
+        if found != digest:
+            raise InputError(
+                f"{path} should be as visual-grounding prepare wrote it, with the sha256 {digest!s:.64} that "
+                f"{folder / META} says, but has {found}. Make the folder again, or another one of the files that are "
+                "meant."
+            )
 
 
 def digest_of_examples(examples: Sequence[Example]) -> str:
@@ -229,7 +269,12 @@ def read_asked(folder: Path) -> tuple[Asked, dict[str, Any]]:
     for split, of in meta["splits"].items():
         if not isinstance(of, dict):
             raise InputError(f"{folder / META} should have a table as split {split!r:.80}, but has {of!r:.80}.")
-        check_fields(folder / META, of, {"examples": int, "sha256": str})
+        check_fields(folder / META, of, {"examples": int, "sha256": str, **({"files": dict} if "files" in of else {})})
     return Asked(
-        meta["answers"], tuple(meta["labels"]), meta["sentences"], bool(meta.get("word")), meta["separators"]
+        meta["answers"],
+        tuple(meta["labels"]),
+        meta["sentences"],
+        bool(meta.get("word")),
+        meta["separators"],
+        meta["tokenizer_sha256"],
     ), meta

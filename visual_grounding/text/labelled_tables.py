@@ -120,8 +120,10 @@ def read_table(path: Path, task: str, choices: TableChoices) -> tuple[LabelledTe
     values = choices.values
     if values is None:
         values = columns[-1] in of.values
-    # What stands for "no answer" in a task's own column is a number, or a name, in another.
-    without = ("",) if values or choices.columns else of.without
+    # What stands for "no answer", or for a class, in a task's own column is a number, or a name, in another.
+    any_table = task == "glue" and bool(choices.columns)  # whose "-1" may be a class
+    own = not values and columns[-1] in of.answer and not any_table
+    without, classes = (of.without, of.names) if own else (("",), {})
     only = {name: _place(path, header, (name,)) for name in choices.only}
     others: dict[str, str] = {}  # what a row has that wasn't asked for
     for row, number in rows:
@@ -143,7 +145,7 @@ def read_table(path: Path, task: str, choices: TableChoices) -> tuple[LabelledTe
             ] += 1
             continue
         if not values:
-            answer = of.names.get(answer, answer)
+            answer = classes.get(answer, answer)
             answer = ".".join(answer.split(".")[: choices.level])
         found.examples.append(Example(tuple(texts), (answer,)))
     if not found.examples and found.remarks[f"of {path} are left out, as they weren't asked for."] == found.rows > 0:

@@ -35,21 +35,23 @@ class TaggedNouns(Nouns):
 
     Args:
         pipeline: its name or folder.
+        stop_words: words that are none, whatever they are tagged as.
 
     Raises:
         InputError: spaCy isn't installed, there is no such pipeline, or it doesn't tag.
     """
 
-    def __init__(self, pipeline: str) -> None:
+    def __init__(self, pipeline: str, stop_words: Collection[str] = ()) -> None:
         self.pipeline = pipeline
+        self._stop_words = frozenset(stop_words)
         self._tagger = _load(pipeline)
         meta = self._tagger.meta
         self.name = f"{meta.get('lang')}_{meta.get('name')}-{meta.get('version')}"
 
-    def __getstate__(self) -> dict[str, str]:
-        return {"pipeline": self.pipeline}
+    def __getstate__(self) -> dict[str, Any]:
+        return {"pipeline": self.pipeline, "stop_words": self._stop_words}
 
-    def __setstate__(self, state: dict[str, str]) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
     def of(self, texts: list[str]) -> list[list[str]]:
@@ -62,10 +64,8 @@ class TaggedNouns(Nouns):
             tagged = list(self._tagger.pipe(texts))
         except ValueError as error:
             raise InputError(f"tagger {self.pipeline} can't read this text: {in_short(error)}") from error
-        return [
-            list(dict.fromkeys(token.text.lower() for token in text if token.pos_ == "NOUN" and token.is_alpha))
-            for text in tagged
-        ]
+        nouns = ([token.text.lower() for token in text if token.pos_ == "NOUN" and token.is_alpha] for text in tagged)
+        return [list(dict.fromkeys(noun for noun in found if noun not in self._stop_words)) for found in nouns]
 
 
 class KnownNouns(Nouns):

@@ -1,18 +1,22 @@
 """Tokenizers of pretrained models, from a hub name or a local folder; sentences as a text encoder reads them."""
 
+import re
 import unicodedata
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, first_line
+from ..errors import InputError, first_line, in_short
 from ..storage.outside import check_file, read_json
 
 # Tokenizers that know no limit say 1e30.
 _NO_LIMIT = 1_000_000
 MOST_LAYERS = 100  # of any encoder
+_GROUPS = ("num_hidden_groups", "inner_group_num")  # ALBERT builds as many layers as their product
+_STAGES = re.compile("layer|block|depth|stage")  # names of lists with the layers of each
 _FEWEST_POSITIONS = 2  # those of the special tokens around a sentence
 # Encoders of these families count positions from the padding symbol's number + 1, and so have fewer of them for text.
 POSITIONS_AFTER_PADDING = ("roberta", "camembert", "mpnet", "xmod", "data2vec-text", "ibert", "longformer", "luke")
@@ -29,13 +33,31 @@ def refuse_many_layers(folder: Path) -> None:
     Raises:
         ValueError: it says so, or nothing that can be read.
     """
-    parts = [read_json(folder / "config.json")]
+    check_layers(read_json(folder / "config.json"), "config.json has")
+
+
+def check_layers(config: Mapping[str, Any], said: str = "it has") -> None:
+    """Refuse a configuration of more layers than any model has, by whatever name: ALBERT's groups, stages of a list.
+
+    Args:
+        said: how the message begins.
+
+    Raises:
+        ValueError: it has.
+    """
+    parts, groups = [config], 1
     while parts:
         for name, value in parts.pop().items():
-            if isinstance(value, dict):  # such as a dual encoder's towers
-                parts.append(value)
-            elif "layer" in name and type(value) is int and value > MOST_LAYERS:
-                raise ValueError(f"config.json has {value} as {name}")
+            if isinstance(value, dict):  # such as a dual encoder's towers; names of labels may be anything
+                if name not in ("label2id", "id2label"):
+                    parts.append(value)
+                continue
+            counts = value if isinstance(value, list) and _STAGES.search(name) else [value]
+            count = sum(each for each in counts if type(each) is int)
+            if name in _GROUPS and type(value) is int:
+                count = groups = groups * max(value, 1)
+            if ("layer" in name or name in _GROUPS or counts is value) and count > MOST_LAYERS:
+                raise ValueError(f"{said} {in_short(ValueError(str(value)), 80)} as {name}")
 
 
 def check_pretrained_folder(name: str) -> None:

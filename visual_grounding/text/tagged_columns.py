@@ -15,6 +15,7 @@ _DOCUMENT = "-DOCSTART-"
 OUTSIDE = "O"
 # Of BIOES and BILOU: a single word's tag, and the last word's.
 _OTHER_SCHEMES = {"S": "B", "U": "B", "E": "I", "L": "I"}
+_ENDING = frozenset(_OTHER_SCHEMES)
 
 
 def read_tagged(path: Path, column: int = 0) -> LabelledText:
@@ -79,10 +80,12 @@ def to_bio(tags: Sequence[str]) -> list[str]:
     ['B-PER', 'B-ORG', 'I-ORG', 'I-ORG']
     """
     found: list[str] = []
+    ended = True  # by a tag that says so: the last word of a thing, or a single one
     for tag in tags:
-        prefix, _, kind = tag.partition("-")
-        prefix = _OTHER_SCHEMES.get(prefix, prefix)
-        if prefix == "I" and (not found or found[-1].partition("-")[2] != kind):
+        given, _, kind = tag.partition("-")
+        prefix = _OTHER_SCHEMES.get(given, given)
+        if prefix == "I" and (ended or found[-1].partition("-")[2] != kind):
             prefix = "B"
         found.append(f"{prefix}-{kind}" if kind else tag)
+        ended = given in _ENDING
     return found

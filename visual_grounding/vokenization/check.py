@@ -32,7 +32,7 @@ def check_vokens(folder: Path, text: Sequence[Path]) -> str:
     vokens.check_arrays()
     keys = len(list(vokens.keys()))
     bridge = vokens.bridge()
-    if read_lines(folder / DICTIONARY) != bridge.dictionary_lines():
+    if read_lines(folder / DICTIONARY, pipes=False) != bridge.dictionary_lines():
         raise InputError(
             f"{folder / DICTIONARY} should be the dictionary of {folder / 'tokenizer'}, but isn't. {vokens.again}"
         )

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import InputError
+from ..storage.artefact import check_array_whole
 from .vokens import NO_VOKEN, Vokens
 
 _AT_ONCE = 2**22  # pieces that are counted together
@@ -81,6 +82,7 @@ def _counted(vokens: Vokens, numbers: dict[str, int]) -> Iterator[tuple[np.ndarr
     done = 0
 
     def part() -> tuple[np.ndarray, np.ndarray]:
+        check_array_whole(vokens.vokens)
         own = np.asarray(vokens.vokens[done : done + len(pieces)], dtype=np.int64)
         there = own != NO_VOKEN
         return np.array(pieces, dtype=np.int64)[there], own[there]

@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import InputError
 from ..features.extraction import map_ahead
 from ..progress import progress_bar
-from ..storage.artefact import META, sha256_of_file
+from ..storage.artefact import META, check_array_whole, sha256_of_file
 from ..storage.growing import GrowingArtefact
 from ..storage.lines import check_read_again
 from ..storage.ranks import this_rank
@@ -93,7 +93,7 @@ class Revokenizer:
             tokens: the pieces that the vokens are of, line by line.
 
         Raises:
-            InputError: the text isn't cut into those pieces any more.
+            InputError: the text isn't cut into those pieces any more, or the vokens were cut short meanwhile.
         """
         texts, own, other = cut
         for line, (found, kept) in enumerate(zip(self.own.lines_of(own), tokens, strict=True), first):
@@ -101,6 +101,9 @@ class Revokenizer:
                 raise InputError(_cut_otherwise(self.source, line, found, kept))
         ours, theirs = spans_of_encodings(texts, own), spans_of_encodings(texts, other)
         nearest = most_overlapping(ours.starts, ours.ends, theirs.starts, theirs.ends)  # (U,)
+        for array in (self.source.offsets, self.source.vokens, self.source.scores):
+            if array is not None:
+                check_array_whole(array)
         start, stop = self.source.offsets[first], self.source.offsets[first + len(texts)]
         vokens = _taken(self.source.vokens[start:stop], nearest, NO_VOKEN)
         scores = self.source.scores

@@ -26,6 +26,13 @@ KEYS = sorted(f"{identity}.jpg" for identity in IDS)
 ROWS = [IDS.index(key.removesuffix(".jpg")) for key in KEYS]
 
 
+def doubled(times: int, value: list) -> list:
+    """Each level names the one below twice: a few bytes in a pickle, 2^times as many numbers in an array."""
+    for _ in range(times):
+        value = [value, value]
+    return value
+
+
 @pytest.mark.parametrize("pooled", [True, False])
 def test_pickles_of_vtlm_are_known_by_their_names(tmp_path: Path, pooled: bool) -> None:
     """Boxes are y first without a word; what fills up is absent, with or without num_detections; maps are averaged."""
@@ -115,6 +122,8 @@ def test_pickle_that_would_run_something_is_refused(tmp_path: Path) -> None:
         ),
         ({**vtlm(0), "detection_features": "none"}, r"should hold arrays of numbers, but one is of type <U4"),
         ({**vtlm(0), "detection_scores": [[1], [2, 3]]}, r"one has lists of several lengths"),
+        ({**vtlm(0), "detection_scores": doubled(27, [1.0])}, r"one has lists 8 deep and more"),
+        ({**vtlm(0), "detection_scores": doubled(7, [1.0] * 2**21)}, r"one has lists of more than 67108864"),
         ({**vtlm(0), "num_detections": 9}, r"as num_detections says, but that is 9, and there are features of 4"),
         ({**vtlm(0), "detection_classes": np.ones(4)}, r"should hold whole numbers as labels, but holds float64"),
     ],

@@ -29,6 +29,7 @@ __all__ = [
 
 SCATTERING = "scattering"
 GROUP = "backbones"  # of extensions
+_LARGEST_SIDE = 8192  # pixels of a picture, for any network
 _BY_PREFIX = {
     timm_networks.PREFIX: timm_networks.load_timm,
     dual_encoder_towers.PREFIX: dual_encoder_towers.load_image_tower,
@@ -109,8 +110,8 @@ def _prefix(name: str) -> str | None:
 
 
 def _check_image_size(image_size: int | None) -> None:
-    if image_size is not None and image_size < 1:
-        raise InputError(f"the image size should be 1 pixel or more, but is {image_size}.", "image_size")
+    if image_size is not None and not 1 <= image_size <= _LARGEST_SIDE:
+        raise InputError(f"the image size should be 1 to {_LARGEST_SIDE} pixels, but is {image_size}.", "image_size")
 
 
 def _suggestion(name: str) -> str:

@@ -24,6 +24,7 @@ _COMPRESSED: dict[str, Callable[..., Any]] = {".pgz": gzip.open, ".pbz2": bz2.op
 PICKLES = (".pkl", ".pickle", *_COMPRESSED)
 IMAGE_SUFFIXES = (".npy", ".npz", *TORCH_SUFFIXES, *PICKLES)
 _SAMPLED_FILES = 64
+_MOST_NUMBERS, _DEEPEST = 2**26, 8  # in lists of a pickle
 
 
 class ImageFiles(Records):
@@ -100,6 +101,7 @@ def as_numbers(value: Any, place: object) -> np.ndarray:
     Raises:
         InputError: it holds no numbers.
     """
+    _check_lists(value, place)
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -107,6 +109,23 @@ def as_numbers(value: Any, place: object) -> np.ndarray:
     if array.dtype.kind not in "iuf":
         raise InputError(f"{place} should hold arrays of numbers, but one is of type {array.dtype}.")
     return array
+
+
+def _check_lists(value: Any, place: object) -> None:
+    """Refuse lists that no memory holds as an array: a pickle may name one twice, and so double it with each level."""
+    counted: dict[int, int] = {}
+
+    def count(each: Any, depth: int) -> int:
+        if not isinstance(each, list | tuple):
+            return 1
+        if depth > _DEEPEST:
+            raise InputError(f"{place} should hold arrays of numbers, but one has lists {_DEEPEST} deep and more.")
+        if id(each) not in counted:
+            counted[id(each)] = sum(count(part, depth + 1) for part in each)
+        return counted[id(each)]
+
+    if count(value, 0) > _MOST_NUMBERS:
+        raise InputError(f"{place} should hold arrays of numbers, but one has lists of more than {_MOST_NUMBERS}.")
 
 
 def _size_of(path: Path | None) -> int:
