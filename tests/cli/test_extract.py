@@ -15,6 +15,7 @@ from tests.conftest import REPOSITORY, write_image_ids
 from tests.features.tiny_onnx import write_detector
 from tests.images.containers import write_parquet, write_tar, write_zip
 from visual_grounding.cli.main import main
+from visual_grounding.features import backbones
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.storage.artefact import sha256_of_file
 
@@ -230,9 +231,12 @@ def test_extract_says_that_a_finished_store_was_left_as_it_is(
 
 
 def test_extract_that_asks_for_too_much_memory_says_so(
-    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags = ["--images", images, "--backbone", "scattering", "--image-size", 1_000_000, "--out", tmp_path / "store"]
+    assert extract(*flags) == 2
+    assert "the image size should be 1 to 8192 pixels, but is 1000000. See --image-size." in capsys.readouterr().err
+    monkeypatch.setattr(backbones, "_LARGEST_SIDE", 1_000_000)
     assert extract(*flags) == 2
     assert "not enough memory (can't allocate memory: you tried to allocate" in capsys.readouterr().err
 

@@ -3,6 +3,7 @@
 Each gives arrays that must be the same on the CPU: in float32 the pretended device computes the same.
 """
 
+import shutil
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -266,7 +267,8 @@ def retriever_training(folder: Path, device: str) -> list[np.ndarray]:
     features[keys.index("broken.png")] = 0
     store = write_store(folder / "store", features, keys)
     captions = write_lines(folder / "captions.tsv", [f"{key}\ta picture {key[0]}" for key in keys * 2])
-    command("prepare", "--train", captions, "--valid", captions, "--out", folder / "data")
+    valid = shutil.copy(captions, folder / "valid.tsv")
+    command("prepare", "--train", captions, "--valid", valid, "--out", folder / "data")
     shared = [folder / "data", "--task", "image_text_matching", "--arch", "visual_semantic_embedding", "--joint-size",
               8, "--text-embed-size", 5, "--sru-layers", 1, "--criterion", "hardest_negative_triplet",
               "--joint-batch-norm"]  # fmt: skip
@@ -289,7 +291,8 @@ def matcher_training(folder: Path, device: str) -> list[np.ndarray]:
     features[3] = 0
     store, bert = write_store(folder / "store", features), make_bert(folder / "bert")
     captions = write_lines(folder / "captions.tsv", [f"image{n % 5}.jpg\ta b {'cdefg'[n % 5]}" for n in range(10)])
-    command("prepare", "--train", captions, "--valid", captions, "--out", folder / "data")
+    valid = shutil.copy(captions, folder / "valid.tsv")
+    command("prepare", "--train", captions, "--valid", valid, "--out", folder / "data")
     shared = [folder / "data", "--task", "image_text_matching", "--image-features", store, "--text-encoder", bert,
               "--arch", "token_image_matching", "--matcher-layers", 2, "--criterion", "token_image_hinge"]  # fmt: skip
     found = []

@@ -193,7 +193,7 @@ def test_load_extractor_knows_maps_and_extractors_from_outside() -> None:
         load_extractor(OUTSIDE, None, None, 1, MEAN, CPU, boxes=True)
     with pytest.raises(InputError, match=rf"{OUTSIDE} should make a Backbone, since its map is .* made a function"):
         load_backbone(OUTSIDE)
-    with pytest.raises(InputError, match=r"the image size should be 1 pixel or more, but is 0"):
+    with pytest.raises(InputError, match=r"the image size should be 1 to 8192 pixels, but is 0"):
         load_extractor(OUTSIDE, None, 0, 1, MEAN, CPU)
 
 

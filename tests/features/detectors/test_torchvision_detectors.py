@@ -220,7 +220,7 @@ def test_weights_from_a_file_have_the_epsilon_that_they_were_trained_with(tmp_pa
         ),
         ({"name": "my.package:it"}, r"my\.package:it is from outside this package: .* is given as the backbone"),
         ({"feature_maps": ["0"]}, r"feature maps are for onnx:FILE, but the detector is fasterrcnn_mobilenet"),
-        ({"image_size": 0}, r"the image size should be 1 pixel or more, but is 0"),
+        ({"image_size": 0}, r"the image size should be 1 to 8192 pixels, but is 0"),
         ({"selection": Selection(0)}, r"regions should be at least 1, but is 0"),
     ],
 )

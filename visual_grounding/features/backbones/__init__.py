@@ -73,7 +73,7 @@ def load_backbone(name: str, weights: str | None = None, image_size: int | None 
             f"backbone {name} is unknown.{_suggestion(name)} Known: {', '.join(known)}, package.module:Name.",
             "backbone",
         )
-    _check_image_size(image_size)
+    check_image_size(image_size)
     if prefix is not None:
         return _BY_PREFIX[prefix](name, weights, image_size, seed)
     if name == SCATTERING:
@@ -92,7 +92,7 @@ def load_extension_backbone(name: str, weights: str | None, image_size: int | No
     Raises:
         InputError: it can't be loaded or called, or an image size below 1.
     """
-    _check_image_size(image_size)
+    check_image_size(image_size)
     make = load_extension(name, GROUP, "backbone")
     if not callable(make):
         raise InputError(f"{name} should be a function or a class, but is a {type(make).__name__}.", "backbone")
@@ -109,7 +109,12 @@ def _prefix(name: str) -> str | None:
     return next((prefix for prefix in _BY_PREFIX if name.startswith(prefix)), None)
 
 
-def _check_image_size(image_size: int | None) -> None:
+def check_image_size(image_size: int | None) -> None:
+    """Refuse a size that no network sees pictures in.
+
+    Raises:
+        InputError: it is below 1, or beyond any.
+    """
     if image_size is not None and not 1 <= image_size <= _LARGEST_SIDE:
         raise InputError(f"the image size should be 1 to {_LARGEST_SIDE} pixels, but is {image_size}.", "image_size")
 

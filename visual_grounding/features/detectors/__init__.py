@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from ...errors import InputError
-from ..backbones import is_outside
+from ..backbones import check_image_size, is_outside
 from ..computation import Computation
 from ..extractor import Extractor
 from .projection import Projection, read_projection
@@ -49,8 +49,7 @@ def load_detector(
     Raises:
         InputError: an unknown detector, or as the loader of its kind.
     """
-    if image_size is not None and image_size < 1:
-        raise InputError(f"the image size should be 1 pixel or more, but is {image_size}.", "image_size")
+    check_image_size(image_size)
     selection.check()
     if name.startswith(ONNX):
         from .onnx_detectors import load_onnx_detector
