@@ -10,12 +10,12 @@ if [ -n "$(ls -A "$out" 2>/dev/null)" ] && [ ! -d "$out/logs" ]; then
     exit 2
 fi
 mkdir -p "$out"
-exec {lock}<"$out"
+exec {lock}>>"$out/lock" # a file's: reports lock the folder that they are written into
 if command -v flock >/dev/null && ! flock -w 3 "$lock"; then # what this starts holds it, too
     echo "$out is in use by another run, or something that it started. Wait for it, or choose another OUT." >&2
     exit 2
 fi
-find "$out" -mindepth 1 -delete
+find "$out" -mindepth 1 ! -path "$out/lock" -delete
 mkdir -p "$out/logs" "$out/translations"
 started=$SECONDS
 

@@ -136,6 +136,25 @@ def test_criterions_are_for_their_answers(world, name, criterion, message):
         )
 
 
+def test_numbers_are_told_from_the_mean_of_those_to_train_on(world, tmp_path):
+    """Only before training: a checkpoint has its own, and a test set alone has none to take."""
+    task = make_task(world, "values")
+    flags = {"arch": "visual_aware_bert", "_name": "visual_aware_bert", "bert": str(world / "encoder")}
+    model = task.build_model(Namespace(**flags))
+    answers = [float(line) for line in read_lines(world / "values/train.answers")]
+    assert model.head.output.bias.item() == pytest.approx(np.mean(answers)) != 0
+    model.head.begin_at(7.0)
+    again = task.build_model(Namespace(**flags))
+    again.load_state_dict(model.state_dict())
+    assert again.head.output.bias.item() == 7
+    meta = json.loads((world / "values/meta.json").read_text())
+    meta["splits"].pop("train")
+    (world / "values/meta.json").write_text(json.dumps(meta))
+    assert make_task(world, "values").build_model(Namespace(**flags)).head.output.bias.item() == 0
+    other = make_task(world).build_model(Namespace(**flags))  # classes
+    assert other.head.output.bias.tolist() == [0, 0]
+
+
 def test_architectures_are_those_of_understanding(world):
     with pytest.raises(InputError, match="--arch transformer tells no classes, numbers or tags of text"):
         make_task(world, images=False).build_model(Namespace(arch="transformer", _name="transformer"))

@@ -126,14 +126,7 @@ def _check_positions(path: Path, positions: Ragged, pieces: Ragged, asked: Asked
 
 def _targets(path: str, answers: list[str], asked: Asked, positions: Optional[Ragged]) -> Any:
     if asked.answers == VALUES:
-        try:
-            values = np.array([float(answer) for answer in answers], dtype=np.float32)
-        except ValueError as error:
-            raise InputError(f"{path} should hold numbers, but: {error}.") from error
-        wrong = np.flatnonzero(~np.isfinite(values))
-        if len(wrong):
-            raise InputError(f"{path}:{wrong[0] + 1} should hold a number, but has {answers[wrong[0]]:.80}.")
-        return values
+        return answers_as_numbers(path, answers)
     labels = {label: number for number, label in enumerate(asked.labels)}
     if asked.answers == TAGS:
         unknown = {True: NO_LABEL_INSIDE, False: NO_LABEL}
@@ -142,6 +135,28 @@ def _targets(path: str, answers: list[str], asked: Asked, positions: Optional[Ra
             raise InputError(f"{path} should have a tag for each word, but hasn't. Make the folder again.")
         return found
     return np.array([labels.get(answer, NO_LABEL) for answer in answers], dtype=np.int64)
+
+
+def answers_as_numbers(path: str, answers: Sequence[str]) -> np.ndarray:
+    """Answers that are numbers.
+
+    Args:
+        path: their file, for messages.
+
+    Shapes:
+        returns: (S,) float32
+
+    Raises:
+        InputError: one isn't, or isn't finite.
+    """
+    try:
+        values = np.array([float(answer) for answer in answers], dtype=np.float32)
+    except ValueError as error:
+        raise InputError(f"{path} should hold numbers, but: {error}.") from error
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if len(wrong):
+        raise InputError(f"{path}:{wrong[0] + 1} should hold a number, but has {answers[wrong[0]]:.80}.")
+    return values
 
 
 class ExampleBatches(ByLength):

@@ -28,6 +28,10 @@ class PredictionHead(nn.Module):
         nn.init.normal_(self.output.weight, std=_DEVIATION)
         nn.init.zeros_(self.output.bias)
 
+    def begin_at(self, value: float) -> None:
+        """Let the bias be a number, before training."""
+        nn.init.constant_(self.output.bias, value)
+
     def forward(self, states: Tensor) -> Tensor:
         """states (…, D) -> (…, C)."""
         found: Tensor = self.output(self.dropout(states))

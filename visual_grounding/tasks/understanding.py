@@ -20,6 +20,7 @@ from ..data.labelled_examples import (
     PREDICTIONS,
     ExampleBatches,
     Examples,
+    answers_as_numbers,
     read_examples,
 )
 from ..data.text_of_one_language import check_positions, load_dictionary
@@ -28,7 +29,7 @@ from ..data.word_memory import check_restored_choices
 from ..errors import InputError
 from ..shares import warn_of
 from ..storage.artefact import META
-from ..text.example_files import SIDES, Asked, check_unchanged, read_asked, read_column
+from ..text.example_files import ANSWERS, SIDES, Asked, check_unchanged, read_asked, read_column
 from ..text.labelled_text import TAGS, VALUES
 from .own_criterions import OwnCriterions
 from .validation_scores import Scored, ValidationScores, Values
@@ -142,7 +143,20 @@ class UnderstandingTask(OwnCriterions, ValidationScores):
         check_restored_choices(self.cfg, cfg)
         self.images.check_model(model)
         check_positions(model, int(self.cfg.max_pieces))
+        if self.asked.answers == VALUES:
+            self._begin_at_the_mean(model)
         return model
+
+    def _begin_at_the_mean(self, model: Any) -> None:
+        """A number is told, at first, as the mean of those to train on; a checkpoint that is loaded has its own.
+
+        # Assumption: neither paper says; from 0 on, hundreds of small updates only find that mean.
+        """
+        folder, split = Path(self.path).parent, str(self.cfg.train_subset)
+        of = read_asked(folder)[1]["splits"].get(split)
+        if of is not None:
+            answers = read_column(folder, split, ANSWERS, of["examples"])
+            model.head.begin_at(float(np.mean(answers_as_numbers(f"{folder / split}.{ANSWERS}", answers))))
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """As fairseq's.
