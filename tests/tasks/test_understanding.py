@@ -147,6 +147,9 @@ def test_numbers_are_told_from_the_mean_of_those_to_train_on(world, tmp_path):
     again = task.build_model(Namespace(**flags))
     again.load_state_dict(model.state_dict())
     assert again.head.output.bias.item() == 7
+    assert (
+        task.build_model(Namespace(**flags), from_checkpoint=True).head.output.bias.item() == 0
+    )  # which will be loaded
     meta = json.loads((world / "values/meta.json").read_text())
     meta["splits"].pop("train")
     (world / "values/meta.json").write_text(json.dumps(meta))

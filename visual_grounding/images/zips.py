@@ -16,9 +16,8 @@ from .keys import MAX_BYTES, digest_of, is_image_name
 
 _ENCRYPTED = 0x1 | 0x40  # plain and strong
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # before each member: magic, …, lengths of its name and of its extra field
-_LZMA_HEADER = struct.Struct(
-    "<2xHBI"
-)  # before a member by LZMA: size of what follows, lc, lp and pb as one, dictionary
+# Before a member by LZMA: two bytes, the size of what follows, lc, lp and pb as one, the size of the dictionary.
+_LZMA_HEADER = struct.Struct("<2xHBI")
 _MAGIC = b"PK\x03\x04"
 _METHODS = {
     zipfile.ZIP_STORED,

@@ -143,7 +143,7 @@ class UnderstandingTask(OwnCriterions, ValidationScores):
         check_restored_choices(self.cfg, cfg)
         self.images.check_model(model)
         check_positions(model, int(self.cfg.max_pieces))
-        if self.asked.answers == VALUES:
+        if self.asked.answers == VALUES and not from_checkpoint:
             self._begin_at_the_mean(model)
         return model
 

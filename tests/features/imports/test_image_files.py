@@ -124,6 +124,7 @@ def test_pickle_that_would_run_something_is_refused(tmp_path: Path) -> None:
         ({**vtlm(0), "detection_scores": [[1], [2, 3]]}, r"one has lists of several lengths"),
         ({**vtlm(0), "detection_scores": doubled(27, [1.0])}, r"one has lists 8 deep and more"),
         ({**vtlm(0), "detection_scores": doubled(7, [1.0] * 2**21)}, r"one has lists of more than 67108864"),
+        ({**vtlm(0), "detection_scores": doubled(7, [np.zeros(2**21, np.int8)])}, r"one has lists of more than 6710"),
         ({**vtlm(0), "num_detections": 9}, r"as num_detections says, but that is 9, and there are features of 4"),
         ({**vtlm(0), "detection_classes": np.ones(4)}, r"should hold whole numbers as labels, but holds float64"),
     ],

@@ -117,7 +117,7 @@ def _check_lists(value: Any, place: object) -> None:
 
     def count(each: Any, depth: int) -> int:
         if not isinstance(each, list | tuple):
-            return 1
+            return each.size if isinstance(each, np.ndarray) else 1
         if depth > _DEEPEST:
             raise InputError(f"{place} should hold arrays of numbers, but one has lists {_DEEPEST} deep and more.")
         if id(each) not in counted:
