@@ -48,7 +48,8 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pixels = np.clip(np.array(colour) + rng.integers(-20, 20, (40, 40, 3)), 0, 255).astype(np.uint8)
         Image.fromarray(pixels).save(folder / "photos" / f"{name}_{number}.png")
     keys = [f"{name}_{number}.png" for number, name in enumerate([*COLOURS] * 4)]
-    (folder / "captions.tsv").write_text("".join(f"{key}\ta {key.partition('_')[0]} thing\n" for key in keys))
+    for name in ("captions", "captions.valid"):
+        (folder / f"{name}.tsv").write_text("".join(f"{key}\ta {key.partition('_')[0]} thing\n" for key in keys))
     for split, size in (("train", 24), ("valid", 6)):
         names = rng.choice([*COLOURS, "grey"], size)
         (folder / f"{split}.en").write_text("".join(f"a {name} thing\n" for name in names))
