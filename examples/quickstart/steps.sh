@@ -5,17 +5,17 @@ case $device in
     cuda) on_device=() ;;
     *) echo "DEVICE should be cpu or cuda, but is $device" >&2; exit 2 ;;
 esac
-if [ -n "$(ls -A "$out" 2>/dev/null)" ] && [ ! -d "$out/logs" ]; then
+if [ -n "$(ls -A "$out" 2>/dev/null)" ] && [ ! -e "$out/.quickstart" ] && [ ! -d "$out/translations" ]; then
     echo "OUT should be a new folder, or one that this made before, as all in it is deleted; but $out holds other things." >&2
     exit 2
 fi
 mkdir -p "$out"
-exec {lock}>>"$out/lock" # a file's: reports lock the folder that they are written into
+exec {lock}>>"$out/.quickstart" # a file's: reports lock the folder that they are written into
 if command -v flock >/dev/null && ! flock -w 3 "$lock"; then # what this starts holds it, too
     echo "$out is in use by another run, or something that it started. Wait for it, or choose another OUT." >&2
     exit 2
 fi
-find "$out" -mindepth 1 ! -path "$out/lock" -delete
+find "$out" -mindepth 1 ! -path "$out/.quickstart" -delete
 mkdir -p "$out/logs" "$out/translations"
 started=$SECONDS
 

@@ -210,16 +210,19 @@ def test_only_a_folder_of_its_own_is_made_anew_and_by_one_run_at_a_time(tmp_path
         script = f"set -euo pipefail; out={out}; source {steps}; ls {out}"
         return subprocess.run(["bash", "-c", script], capture_output=True, text=True)
 
-    assert source(tmp_path / "out").stdout.split() == ["lock", "logs", "translations"]
+    assert source(tmp_path / "out").stdout.split() == ["logs", "translations"]
     (tmp_path / "out/older").write_text("of a run before")
-    assert source(tmp_path / "out").stdout.split() == ["lock", "logs", "translations"]
-    (tmp_path / "photos").mkdir()
+    assert source(tmp_path / "out").stdout.split() == ["logs", "translations"]
+    (tmp_path / "photos/logs").mkdir(parents=True)
     (tmp_path / "photos/mine.jpg").write_text("mine")
     done = source(tmp_path / "photos")
     assert done.returncode == 2 and "but " in done.stderr and "photos holds other things" in done.stderr
     assert (tmp_path / "photos/mine.jpg").exists()
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed/.quickstart").touch()  # before it made anything
+    assert source(tmp_path / "killed").returncode == 0
     (tmp_path / "out/world").write_text("of the run that goes on")
-    other = os.open(tmp_path / "out/lock", os.O_RDONLY)
+    other = os.open(tmp_path / "out/.quickstart", os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_EX)
     done = source(tmp_path / "out")
     assert done.returncode == 2 and "out is in use by another run" in done.stderr

@@ -90,6 +90,14 @@ def test_tables_that_were_made_of_the_other_sentence_are_refused(world, side, ta
             make_task(world, image_sentence=side).load_dataset("valid")
 
 
+def test_a_description_without_one_of_the_digests_is_taken(world):
+    path = world / "pairs/meta.json"
+    meta = json.loads(path.read_text())
+    del meta["splits"]["valid"]["files"]["second"]
+    path.write_text(json.dumps(meta))
+    make_task(world, image_sentence="both").load_dataset("valid")
+
+
 def test_examples_that_were_changed_since_are_refused(world):
     (world / "pairs/valid.answers").write_text((world / "pairs/train.answers").read_text())
     make_task(world).load_dataset("train")

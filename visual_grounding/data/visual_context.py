@@ -323,18 +323,7 @@ class VisualContext:
             for named, table, (sentences, times) in zip(said, tables, parts):
                 table.check_against(self.store)
                 table.check_lines(sentences, named)
-                if table.text_sha256 is not None and table.text_sha256 == (mistaken or {}).get(suffix):
-                    raise InputError(
-                        f"the images in {table.folder} should be of the other sentence of each example of {named}: "
-                        "they were found for the one that this table isn't for. Make it for the file that "
-                        "--image-sentence asks for, or change that."
-                    )
-                if table.mask is not None and not hides:
-                    self.warn_once(
-                        f"the images in {table.folder} were found for what --mask-prob {table.mask.probability} leaves "
-                        "of each line, but here no word of its mask is hidden. Find them for whole lines: without "
-                        "--mask-prob."
-                    )
+                self._check_what_for(table, named, (mistaken or {}).get(suffix), hides)
                 if found_for is not None:
                     self._warn_of_other_text(table, named, found_for, first)
                 first += sentences * times
@@ -355,6 +344,20 @@ class VisualContext:
             self.warn_once(f"{share(blind, len(ids), f'sentences of {text}')} have no image: text alone must do.")
         self._say(text, ids.shape[1], order, f"{share(blind, len(ids), 'sentences')} have none")
         return VisualContextDataset(dataset, self.store, choose(ids), tags=self.tags)
+
+    def _check_what_for(self, table: ImageIds, named: str, mistaken: Optional[str], hides: bool) -> None:
+        """Refuse a table of the text that it is mistaken for, and warn of one for a mask that nothing hides."""
+        if table.text_sha256 is not None and table.text_sha256 == mistaken:
+            raise InputError(
+                f"the images in {table.folder} should be of the other sentence of each example of {named}: they were "
+                "found for the one that this table isn't for. Make it for the file that --image-sentence asks for, or "
+                "change that."
+            )
+        if table.mask is not None and not hides:
+            self.warn_once(
+                f"the images in {table.folder} were found for what --mask-prob {table.mask.probability} leaves of each "
+                "line, but here no word of its mask is hidden. Find them for whole lines: without --mask-prob."
+            )
 
     def _say(self, text: str, count: int, how: str, without: str) -> None:
         """The line of the log that says which images a split has."""

@@ -208,10 +208,8 @@ class UnderstandingTask(OwnCriterions, ValidationScores):
                 texts[side] = read_column(folder, split, side, len(examples))
             return [texts[side][number]]
 
-        mistaken = {}
-        digests = meta["splits"][split].get("files", {})
-        if asked.sentences == len(SIDES) and digests.get(SIDES[0]) != digests.get(SIDES[1]):
-            mistaken = {"": digests[SIDES[1]], f".{SIDES[1]}": digests[SIDES[0]]}
+        first, second = (meta["splits"][split].get("files", {}).get(side) for side in SIDES)
+        mistaken = {} if first == second else {"": second, f".{SIDES[1]}": first}
         written = [partial(line, suffix.removeprefix(".") or SIDES[0]) for suffix in self.sides]
         self.datasets[split] = self.images.add(
             batches, split, str(folder / split), epoch, written=written, beside=self.sides, mistaken=mistaken
