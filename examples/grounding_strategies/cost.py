@@ -74,7 +74,7 @@ def floor_table(out: Path) -> str:
         for seed in seeds_of(out):
             path = out / f"seed{seed}" / "scores" / name / "scores.json"
             if path.is_file():
-                found = json.loads(path.read_text(encoding="utf-8"))["comparison"]
+                found = json.loads(path.read_text(encoding="utf-8"))["comparison"]["perplexity"]
                 holds = (found["high"] < 0) == lower
                 interval = f"{found['delta']:+.1f} [{found['low']:+.1f}, {found['high']:+.1f}]"
                 rows.append(

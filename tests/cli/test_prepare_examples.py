@@ -216,6 +216,25 @@ def test_examples_that_are_trained_on_are_counted(files, capsys):
     assert warned.splitlines()[1] == "warning: 1 of 4 examples of test (25.0 %) are among those of valid, too."
 
 
+def test_examples_that_an_earlier_run_left_to_train_on_are_counted_too(files, capsys):
+    (files / "test.tsv").write_text((files / "train.tsv").read_text() + "9\ta\tb\tNEUTRAL\t1\n")
+    warning = "warning: 3 of 4 examples of test (75.0 %) are among those of train, too.\n"
+    assert run(capsys, *sick(files, "--valid", files / "dev.tsv"))[0] == 0
+    assert run(capsys, *sick(files, "--test", files / "test.tsv", train=False))[2] == warning
+    assert warning in run(capsys, *sick(files, "--valid", files / "dev.tsv"))[2]  # and the other way round
+    assert warning not in run(capsys, *sick(files, "--valid", files / "dev.tsv", train=False))[2]  # said before
+
+
+def test_words_of_sentences_that_an_earlier_run_left_are_counted_by_sentence(capsys, tmp_path):
+    for name, sentences in (("train", ["a b", "c d"]), ("test", ["a b", "e f"])):
+        rows = [f"{sentence},\"[{n}, 1]\",\"['NOUN', 'NOUN']\"\n" for n, sentence in enumerate(sentences)]
+        (tmp_path / f"{name}.csv").write_text("".join(["sentence,label_seq,pos_seq\n", *rows]))
+    words = ["vua", "--tokenizer", minilm(), "--out", tmp_path / "n"]
+    assert run(capsys, *words, "--train", tmp_path / "train.csv")[0] == 0
+    warned = run(capsys, *words, "--test", tmp_path / "test.csv")[2]
+    assert warned == "warning: 2 of 4 examples of test (50.0 %) have a sentence of those of train.\n"
+
+
 def test_one_file_for_two_splits_is_refused(files, capsys):
     status, _, error = run(capsys, *sick(files, "--valid", files / "dev.tsv", "--test", files / "train.tsv"))
     assert status == 2 and not (files / "out").exists()

@@ -3,9 +3,11 @@
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
 from commands import run_command, train_in_two_processes
+from conftest import write_store
 from fairseq import checkpoint_utils, options
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -13,6 +15,7 @@ from fairseq.logging import metrics
 from fairseq_cli.train import main as fairseq_train
 from small_grounded import NOUNS, make_world, whole
 
+from visual_grounding.analysis.score_files import read_score_files
 from visual_grounding.cli.main import main
 from visual_grounding.criterions.grounded_masked_lm import GroundedMaskedLMCriterion
 from visual_grounding.retrieval.image_ids import ImageIds
@@ -69,7 +72,7 @@ def test_paired_images_tell_words_and_others_do_not(world, tmp_path, capsys):
     assert own < perplexity(path, image_order="blank")
     words = ["--checkpoint", path, "--split", "valid", "--image-order", "congruent", "shuffled"]
     status, said = evaluate(capsys, *words, "--out", tmp_path / "s")
-    found = json.loads((tmp_path / "s/scores.json").read_text())["comparison"]
+    found = json.loads((tmp_path / "s/scores.json").read_text())["comparison"]["perplexity"]
     assert status == 0 and found["p_value"] < 0.05 and found["high"] < 0, said  # lower is better
 
 
@@ -90,7 +93,7 @@ def test_perplexities_have_intervals_and_twins_are_asked_the_same_words(world, t
     own, other = (found["systems"][name]["perplexity"]["mean"] for name in ("hypothesis", "twin"))
     assert status == 0 and own == pytest.approx(perplexity(seeing), abs=0.01)
     assert other == pytest.approx(perplexity(blind), abs=0.01)
-    assert found["comparison"]["delta"] == pytest.approx(own - other)
+    assert found["comparison"]["perplexity"]["delta"] == pytest.approx(own - other)
     assert found["systems"]["twin"]["images"] == "none" and f"{found['words']} hidden words of 12 lines" in said
     assert (
         found["systems"]["hypothesis"]["perplexity"]["low"] < own < found["systems"]["hypothesis"]["perplexity"]["high"]
@@ -101,6 +104,54 @@ def test_perplexities_have_intervals_and_twins_are_asked_the_same_words(world, t
         perplexity(seeing, image_order="shuffled"), abs=0.01
     )
     assert other["test_set"] == found["test_set"] and status == 0
+
+
+def test_hidden_regions_are_told_by_models_that_learned_them(world, tmp_path, capsys):
+    few = ["--max-epoch", 40, "--disable-validation", "--no-epoch-checkpoints", "--grounding-objective", "both"]
+    train(world, tmp_path / "m", *images(world), *few, "--region-loss-power", 2, "--region-mask-prob", 0.6)
+    path = tmp_path / "m/checkpoint_last.pt"
+    words = ["--checkpoint", path, "--split", "valid", "--batch-size", 5]
+    status, said = evaluate(capsys, *words, "--image-order", "congruent", "shuffled", "--out", tmp_path / "s")
+    report = read_score_files(tmp_path / "s").scores
+    assert status == 0 and list(report["metrics"]) == ["perplexity", "region_loss"], said
+    for name, order in (("hypothesis", "congruent"), ("twin", "shuffled")):
+        system = report["systems"][name]
+        right, regions = region_loss(path, image_order=order)
+        assert system["region_loss"]["mean"] == pytest.approx(right, rel=1e-5) and system["regions"] == regions > 11
+        assert system["region_loss"]["low"] < right < system["region_loss"]["high"]
+    test = report["comparison"]["region_loss"]
+    assert test["high"] < 0 and test["p_value"] < 0.05  # a line's words tell its own photo, not another's
+    assert f"and {report['systems']['hypothesis']['regions']} hidden regions of 12 lines" in said
+    assert "hypothesis - twin, region loss: -" in said
+    status, said = evaluate(capsys, *words, "--image-order", "congruent", "blank", "--out", tmp_path / "t")
+    report = read_score_files(tmp_path / "t").scores
+    assert (
+        status == 0 and "region_loss" not in report["systems"]["twin"] and list(report["comparison"]) == ["perplexity"]
+    )
+    features = np.ones((8, 2, 6), dtype=np.float32)
+    other = write_store(tmp_path / "other", features, signature="other")
+    more = ["--image-features", other, "--image-ids", world / "ids", "--images-per-sentence", 1, "--max-epoch", 1]
+    train(world, tmp_path / "n", *few, *more)
+    words += ["--twin-checkpoint", tmp_path / "n/checkpoint_last.pt", "--out", tmp_path / "u"]
+    assert main(["evaluate", "perplexity", *map(str, words), "--device", "cpu"]) == 0
+    assert "the twin's regions are of other features, so its region loss is left out" in capsys.readouterr().err
+    systems = read_score_files(tmp_path / "u").scores["systems"]
+    assert "region_loss" in systems["hypothesis"] and "region_loss" not in systems["twin"]
+
+
+def region_loss(checkpoint, **task):
+    """Mean absolute difference of the development lines' hidden regions, and how many these are: a naive loop."""
+    models, _, made = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=task)
+    batch, far = whole(made, "valid"), []
+    model, visual = models[0].eval(), batch["net_input"]["visual"]
+    with torch.no_grad():
+        for row in range(len(batch["id"])):
+            hidden = batch["hidden_regions"][row : row + 1]
+            one = {name: each[row : row + 1] for name, each in visual.items()}
+            found = model.encoder(batch["net_input"]["src_tokens"][row : row + 1], one, hidden).regions
+            predicted = model.image_head(found[hidden.flatten(1)])
+            far += (predicted - one["features"][hidden].float()).abs().mean(dim=1).tolist()
+    return sum(far) / len(far), len(far)
 
 
 def test_masks_of_tables_are_asked_of_models_without_images(world, tmp_path, capsys):

@@ -96,7 +96,7 @@ def test_floors_are_held_against_the_twin(tmp_path, name, low, high, holds):
     scores = tmp_path / "seed2/scores" / name
     scores.mkdir(parents=True)
     comparison = {"delta": (low + high) / 2, "low": low, "high": high}
-    (scores / "scores.json").write_text(json.dumps({"comparison": comparison}))
+    (scores / "scores.json").write_text(json.dumps({"comparison": {"perplexity": comparison}}))
     [row] = cost.floor_table(tmp_path).splitlines()[2:]
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
     assert cells[1:3] == ["2", f"{(low + high) / 2:+.1f} [{low:+.1f}, {high:+.1f}]"] and cells[4] == holds

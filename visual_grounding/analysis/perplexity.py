@@ -1,4 +1,4 @@
-"""Perplexity, on a whole set and on draws of its lines."""
+"""Perplexity and the mean loss of regions, on a whole set and on draws of its lines."""
 
 import numpy as np
 
@@ -27,3 +27,18 @@ def resample_perplexity(bits: np.ndarray, words: np.ndarray, draws: np.ndarray) 
         bits, words: (S,);  draws: (K, S)
     """
     return ResampledScore(float(perplexity(bits, words)), perplexity(bits[draws], words[draws]))
+
+
+def resample_region_loss(distances: np.ndarray, regions: np.ndarray, draws: np.ndarray) -> ResampledScore | None:
+    """The mean over hidden regions of how far each is from what was predicted, likewise; None where none was hidden.
+
+    Shapes:
+        distances: (S,) summed over a line's hidden regions;  regions: (S,) how many these are;  draws: (K, S)
+
+    >>> resample_region_loss(np.array([3.0, 1.0]), np.array([3, 1]), np.array([[0, 1], [1, 1]])).whole
+    1.0
+    """
+    if not regions.sum():
+        return None
+    drawn = distances[draws].sum(axis=1) / np.maximum(regions[draws].sum(axis=1), 1)
+    return ResampledScore(float(distances.sum() / regions.sum()), drawn)

@@ -1,4 +1,4 @@
-"""How well grounded language models tell hidden words: perplexity, with its 95 % interval.
+"""How well grounded language models tell hidden words, and hidden regions: perplexity and loss, with 95 % intervals.
 
     visual-grounding evaluate perplexity --checkpoint checkpoint_best.pt --split valid --out scores/paired
 
@@ -9,17 +9,26 @@ have to be, its words are asked of all models. What isn't given, such as images,
 that was trained without images gets none, and one that was trained with those of captions has none for other text, but
 those of --image-ids.
 
+Of models that learned regions (--grounding-objective jmrm or both), where lines have images: also the region loss, how
+far a hidden region's features are from what is predicted, |r − r̂| as a mean over features and regions, whatever the
+power that training had.
+
 DIR/scores.json has all numbers, for `visual-grounding report runs`, too.
 """
 
 import argparse
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from .probing import PACKAGES, add_compared, add_running, changes_of, check_running, compared, shown
 from .scoring import aligned, meta_of, small_p
 
-_METRIC = "perplexity"
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..analysis.intervals import ResampledScore
+    from ..probes.perplexity import Told
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,18 +44,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Tell the hidden words, print a table, write the same as JSON.
+    """Tell what is hidden, print a table, write the same as JSON.
 
     Raises:
         InputError: a model of another task, models of other lines, or an output that can't be written.
     """
     from ..analysis.intervals import interval_of
-    from ..analysis.perplexity import resample_perplexity
     from ..analysis.score_files import described_metric, write_score_files
     from ..analysis.significance import compare_draws, draw_sentences
     from ..analysis.translation_scores import spread
     from ..devices import choose_device
-    from ..probes.perplexity import CAPTIONS, ask_alike, ask_as, has_images, lines_of, tell_words
+    from ..probes.perplexity import CAPTIONS, ask_alike, ask_as, has_images, lines_of, tell_hidden
     from ..probes.trained import check_orders, check_seen, load_split, load_trained
     from ..progress import progress_bar
 
@@ -77,34 +85,63 @@ def run(args: argparse.Namespace) -> None:
     told = {}
     with progress_bar(len(masks) * len(runs), 0, "lines") as bar:
         for name, (trained, dataset, _) in runs.items():
-            told[name] = tell_words(trained, dataset, args.batch_size, bar.update)
+            told[name] = tell_hidden(trained, dataset, args.batch_size, bar.update)
     words = int(told["hypothesis"].words.sum())
     if not words:
         raise InputError(f"{args.split} has no hidden word.", "split")
     draws = draw_sentences(len(masks), args.bootstrap_samples, args.seed)
-    resampled = {name: resample_perplexity(*each, draws) for name, each in told.items()}
+    stores = {trained.task.images.store.signature for trained, _, _ in runs.values() if trained.sees}
+    if len(stores) > 1 and "twin" in told and told["twin"].regions.any():
+        print("warning: the twin's regions are of other features, so its region loss is left out.", file=sys.stderr)
+        told["twin"].regions[:] = 0
+    resampled = {name: _resampled(each, draws) for name, each in told.items()}
     systems: dict[str, Any] = {"hypothesis": None, "twin": None}
     for name, (trained, _, images) in runs.items():
-        found = interval_of(resampled[name])
-        metric = {**spread([found.value])._asdict(), "low": found.low, "high": found.high}
-        systems[name] = {"files": [str(trained.path)], "images": images, _METRIC: metric}
+        found = {metric: interval_of(score) for metric, score in resampled[name].items()}
+        systems[name] = {
+            "files": [str(trained.path)],
+            "images": images,
+            "regions": int(told[name].regions.sum()),
+            **{
+                metric: {**spread([of.value])._asdict(), "low": of.low, "high": of.high} for metric, of in found.items()
+            },
+        }
     comparison = None
     if "twin" in runs:  # lower is better
-        test = compare_draws(resampled["twin"], resampled["hypothesis"])
-        comparison = {"delta": -test.delta, "low": -test.high, "high": -test.low, "p_value": test.p_value}
+        comparison = {}
+        for metric in [metric for metric in resampled["hypothesis"] if metric in resampled["twin"]]:
+            test = compare_draws(resampled["twin"][metric], resampled["hypothesis"][metric])
+            comparison[metric] = {"delta": -test.delta, "low": -test.high, "high": -test.low, "p_value": test.p_value}
+    metrics = {
+        metric: described_metric(metric.replace("_", " "), better="lower") for of in resampled.values() for metric in of
+    }
     report = {
         "sentences": len(masks),
         "words": words,
         "test_set": {"file": args.split, "sha256": _digest(lines_of(masks))},
-        "metrics": {_METRIC: described_metric("perplexity", better="lower")},
+        "metrics": metrics,
         "systems": systems,
         "resampling": {"samples": args.bootstrap_samples, "seed": args.seed},
         "interval": f"95 %, bootstrap over lines, {args.bootstrap_samples} resamplings, seed {args.seed}",
         "comparison": comparison,
         "meta": meta_of(args, {trained.path for trained, _, _ in runs.values()}, PACKAGES),
     }
-    write_score_files(args.out, report, {f"{name}.{_METRIC}": each.drawn[None] for name, each in resampled.items()})
+    drawn = {
+        f"{name}.{metric}": score.drawn[None] for name, each in resampled.items() for metric, score in each.items()
+    }
+    write_score_files(args.out, report, drawn)
     print("\n".join(_table(report)))
+
+
+def _resampled(told: "Told", draws: "np.ndarray") -> dict[str, "ResampledScore"]:
+    """Each metric that a model has, by its name."""
+    from ..analysis.perplexity import resample_perplexity, resample_region_loss
+
+    found = {
+        "perplexity": resample_perplexity(told.bits, told.words, draws),
+        "region_loss": resample_region_loss(told.distances, told.regions, draws),
+    }
+    return {metric: score for metric, score in found.items() if score is not None}
 
 
 def _changes(args: argparse.Namespace) -> dict[str, Any]:
@@ -145,13 +182,18 @@ def _digest(masks: Any) -> str:
 
 def _table(report: dict[str, Any]) -> list[str]:
     """The report for a reader."""
-    rows = [["", "images", "perplexity"]]
-    for name, system in report["systems"].items():
-        if system:
-            of = system[_METRIC]
-            rows.append([name, system["images"], shown((of["mean"], of["low"], of["high"]))])
-    lines = [f"{report['words']} hidden words of {report['sentences']} lines; {report['interval']}", "", *aligned(rows)]
-    if test := report["comparison"]:
+    labels = {metric: str(of["label"]) for metric, of in report["metrics"].items()}
+    rows = [["", "images", *labels.values()]]
+    systems = {name: system for name, system in report["systems"].items() if system}
+    for name, system in systems.items():
+        of = [system.get(metric) for metric in labels]
+        rows.append(
+            [name, system["images"], *(shown((each["mean"], each["low"], each["high"])) if each else "" for each in of)]
+        )
+    regions = max(system["regions"] for system in systems.values())
+    hidden = f"{report['words']} hidden words" + (f" and {regions} hidden regions" if regions else "")
+    lines = [f"{hidden} of {report['sentences']} lines; {report['interval']}", "", *aligned(rows)]
+    for metric, test in sorted((report["comparison"] or {}).items()):
         difference = shown((test["delta"], test["low"], test["high"]), sign=True)
-        lines.append(f"hypothesis - twin: {difference}, p {small_p(test['p_value'])} (one-sided)")
+        lines.append(f"hypothesis - twin, {labels[metric]}: {difference}, p {small_p(test['p_value'])} (one-sided)")
     return lines

@@ -21,6 +21,7 @@ together. A later run may add splits to the folder, with the same flags.
 """
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,11 +98,11 @@ def run(args: argparse.Namespace) -> None:
     answers = TAGS if args.kind == "conll" else VALUES if values else CLASSES
     made = signature("prepare", task=args.kind, **_choices(args), tokenizer=bridge.sha256[:8])
     asked = asked_of(answers, splits["train"].examples, bridge) if "train" in splits else None
-    asked, _ = _kept(args.out, splits, made, asked)
+    asked, before = _kept(args.out, splits, made, asked)
     _check_alike(splits, asked, answers)
     examples = {split: found.examples for split, found in splits.items()}
     _check_answers(examples, asked)
-    _warn_of_shared(examples, asked)
+    _warn_of_shared(examples, asked, args.out, before)
     for columns in dict.fromkeys(way for found in splits.values() for way in found.columns.splitlines()):
         print(printable(f"columns: {columns}"))
     for split, found in splits.items():
@@ -292,21 +293,32 @@ def _check_answers(examples: dict[str, list["Example"]], asked: "Asked") -> None
             print(f"warning: {said}", file=sys.stderr)
 
 
-def _warn_of_shared(examples: dict[str, list["Example"]], asked: "Asked") -> None:
-    """Count what two splits have in common."""
+def _warn_of_shared(
+    examples: dict[str, list["Example"]], asked: "Asked", out: Path, before: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Count what two splits have in common, those of earlier runs included, of which the sentences are known."""
     import sys
 
     from ..shares import warn_of
+    from ..text.example_files import SIDES, read_column
 
-    asks = {
-        split: [(each.texts, each.words if asked.word else ()) for each in found] for split, found in examples.items()
+    texts: dict[str, list[tuple[str, ...]]] = {
+        split: list(zip(*(read_column(out, split, side, of["examples"]) for side in SIDES[: asked.sentences])))
+        for split, of in before.items()
     }
+    texts |= {split: [each.texts for each in found] for split, found in examples.items()}
     for split, other in (("valid", "train"), ("test", "train"), ("test", "valid")):
-        if split not in asks or other not in asks:
+        if split not in texts or other not in texts or {split, other} <= before.keys():
             continue
+        what = f"are among those of {other}, too."
+        asks: dict[str, list[Any]] = {each: texts[each] for each in (split, other)}
+        if asked.word and {split, other} <= examples.keys():
+            asks = {each: [(one.texts, one.words) for one in examples[each]] for each in asks}
+        elif asked.word:
+            what = f"have a sentence of those of {other}."
         there = set(asks[other])
         known = sum(each in there for each in asks[split])
-        for said in warn_of(known, len(asks[split]), f"are among those of {other}, too.", f"examples of {split}"):
+        for said in warn_of(known, len(asks[split]), what, f"examples of {split}"):
             print(f"warning: {said}", file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""How well a grounded language model tells hidden words, line by line."""
+"""How well a grounded language model tells hidden words and regions, line by line."""
 
 import math
 from collections.abc import Callable
@@ -18,14 +18,18 @@ from .trained import Trained, batches, on_device
 
 
 class Told(NamedTuple):
-    """What telling the hidden words of each line took.
+    """What telling the hidden words of each line took, and how far off hidden regions were.
 
     Shapes:
         bits: (S,) summed over a line's words;  words: (S,) how many there are
+        distances: (S,) 1/F Σ_f |r_f − r̂_f|, summed over a line's regions;  regions: (S,) how many there are, 0 of a
+            model that learned none
     """
 
     bits: np.ndarray
     words: np.ndarray
+    distances: np.ndarray
+    regions: np.ndarray
 
 
 def lines_of(dataset: FairseqDataset) -> MaskedLines:
@@ -101,28 +105,37 @@ def ask_as(trained: Trained, dataset: FairseqDataset, table: str, split: str) ->
     lines.given = given
 
 
-def tell_words(trained: Trained, dataset: FairseqDataset, batch_size: int, taken: Callable[[int], object]) -> Told:
-    """Tell the hidden words of every line.
+def tell_hidden(trained: Trained, dataset: FairseqDataset, batch_size: int, taken: Callable[[int], object]) -> Told:
+    """Tell the hidden words of every line, and the hidden regions where a model learned to.
 
     Args:
         taken: is told how many lines were read.
 
     Shapes:
-        returns: (S,) and (S,)
+        returns: (S,) each
     """
-    told = Told(np.zeros(len(dataset)), np.zeros(len(dataset), dtype=np.int64))
+    size = len(dataset)
+    told = Told(np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size), np.zeros(size, dtype=np.int64))
     model, words = trained.model, trained.model.encoder.text.words
     with torch.no_grad():
         for batch in batches(dataset, range(len(dataset)), batch_size):
             rows = batch["id"].numpy()
             hidden = batch["hidden_words"]  # (B, T)
             told.words[rows] = hidden.sum(dim=1).numpy()
+            net_input = on_device(trained, batch["net_input"])
             if hidden.any():
-                net_input = on_device(trained, batch["net_input"])
                 tokens, asked = net_input["src_tokens"], hidden.to(trained.device)
                 states = model.word_states(tokens, asked, net_input.get("visual"), trained.task.mask)
                 scores = states @ words.T + model.word_head.bias  # (K, V)
                 bits = cross_entropy(scores.float(), tokens[asked], reduction="none").double() / math.log(2)
                 np.add.at(told.bits, rows[hidden.nonzero()[:, 0].numpy()], bits.cpu().numpy())
+            if batch["region_side"].any():
+                asked = on_device(trained, {name: batch[name] for name in ("hidden_regions", "region_side")})
+                predicted = model(**net_input, mask=trained.task.mask, **asked).regions  # (J, F)
+                hidden = batch["hidden_regions"] & batch["region_side"][:, None, None]  # (B, N, R)
+                right = batch["net_input"]["visual"]["features"][hidden].float()  # (J, F)
+                far = (predicted.float().cpu() - right).abs().mean(dim=1).double()
+                np.add.at(told.distances, rows[hidden.nonzero()[:, 0].numpy()], far.numpy())
+                told.regions[rows] = hidden.flatten(1).sum(dim=1).numpy()
             taken(len(rows))
     return told
