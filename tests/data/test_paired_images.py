@@ -73,3 +73,17 @@ def test_split_of_one_image_is_refused_and_one_without_any_is_not():
         OwnOrOtherImages(np.array([[4], [-1], [4]]), 1, True, "dev")
     blank = OwnOrOtherImages(np.full((3, 1), -1), 1, True, "dev")
     assert (blank.rows(np.arange(3), [], 1) == -1).all()
+
+
+def test_items_that_cannot_get_others_are_counted(caplog):
+    apart = np.stack([np.arange(2000), np.arange(2000) + 2000], axis=1)
+    OwnOrOtherImages(apart, 1, False, "train")
+    assert not caplog.records
+    popular = np.stack([np.zeros(2000, int), 1 + np.arange(2000)], axis=1)
+    popular[::4] = -1
+    OwnOrOtherImages(popular, 1, False, "valid")
+    (record,) = caplog.records
+    said = record.getMessage()
+    assert (
+        said.startswith("valid, by a sample: ") and "(100.0 %) share an image with all others, and always keep" in said
+    )

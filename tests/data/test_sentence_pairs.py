@@ -1,10 +1,12 @@
 """Pairs of sentences as one stream: by hand, masked, in batches."""
 
 import numpy as np
+import pytest
 import torch
 
 from visual_grounding.data.sentence_pairs import PairedText, SentencePairs
 from visual_grounding.data.word_masking import Masking, WordMasking
+from visual_grounding.errors import InputError
 from visual_grounding.modules.masking import BERT_REPLACEMENT
 
 PAD, EOS, MASK = 1, 2, 20
@@ -86,3 +88,11 @@ def test_items_come_by_length_and_equal_lengths_in_a_new_order():
     first, second = dataset.ordered_indices(), dataset.ordered_indices()
     assert sorted(first) == list(range(60)) and first.tolist() != second.tolist()
     assert (np.diff(dataset.num_tokens_vec(first)) >= 0).all()
+
+
+def test_a_batch_smaller_than_a_pair_is_refused_by_its_number():
+    dataset = pairs()
+    order = dataset.ordered_indices()
+    assert sum(map(len, dataset.batch_by_size(order, max_tokens=8))) == 3 and dataset.batch_by_size(order[:0], 1) == []
+    with pytest.raises(InputError, match=r"--max-tokens is 7, but 2 of 3 pairs of sentences .* pair 2 of 8 positions"):
+        dataset.batch_by_size(order, max_tokens=7)

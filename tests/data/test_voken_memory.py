@@ -98,3 +98,19 @@ def test_checkpoints_that_know_of_the_images_alone_are_taken(vokens):
     made.meet(vokens[5])
     with pytest.raises(InputError, match="should be numbers of the same images as those of the checkpoint"):
         made.meet(vokens[6])
+
+
+def test_labels_of_another_kind_than_the_checkpoints_are_warned_of(caplog):
+    first, same, other = memory(), memory(), memory()
+    first.remember_labels("vokens", "cls")
+    same.remember_labels("vokens", "cls")
+    other.remember_labels("vokens", "none")
+    same.merge_state_dict(first.state_dict)
+    memory().merge_state_dict(first.state_dict)  # a task that tells none
+    assert not caplog.records
+    other.merge_state_dict(first.state_dict)
+    (record,) = caplog.records
+    assert (
+        "trained with --voken-labels vokens --voken-sentence-label cls, and goes on with --voken-labels vokens --vo"
+        in (record.getMessage())
+    )

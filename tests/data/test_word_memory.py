@@ -67,11 +67,16 @@ def test_what_the_task_knows_itself_stays_and_all_else_is_the_checkpoints():
     assert made.state_dict == {**STATE, "other": 3}
 
 
-@pytest.mark.parametrize("known_by", ["cfg", "args"])
+@pytest.mark.parametrize("known_by", ["cfg", "args", "dataclass"])
 def test_other_heads_than_the_restored_checkpoints_are_refused(tmp_path, known_by):
     learned = Namespace(encoder_attention_heads=2, activation_fn="gelu", encoder_layers=3, no_scale_embedding=True)
     path = tmp_path / "first.pt"
-    torch.save({"model": {}, **({"cfg": {"model": learned}} if known_by == "cfg" else {"args": learned})}, path)
+    kept = {
+        "cfg": {"cfg": {"model": learned}},
+        "args": {"args": learned},
+        "dataclass": {"cfg": {"model": vars(learned)}},
+    }
+    torch.save({"model": {}, **kept[known_by]}, path)
     cfg = Namespace(restore_file=str(path), checkpoint_suffix="")
     check_restored_choices(cfg, Namespace(encoder_attention_heads=2, decoder_attention_heads=8, encoder_layers=4))
     check_restored_choices(Namespace(), Namespace(encoder_attention_heads=4))  # a task that restores nothing

@@ -1,6 +1,7 @@
 """VLP from raw text to translations: both pre-trainings, both stages, generation, typed sentences, two processes."""
 
 import re
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def generate(world: Path, capsys: pytest.CaptureFixture[str], path: object, *mor
     return {int(number): line for number, line in found}
 
 
-def test_all_steps_of_the_algorithm_one_after_another(world, tmp_path, capsys, caplog):
+def test_all_steps_of_the_algorithm_one_after_another(world, tmp_path, capsys, caplog, monkeypatch):
     """Pre-trained, continued on the source side of the pairs, frozen, whole; then one model and two translate."""
     train_in_process(world, tmp_path / "one", *PRETRAINING, *SIZES, epochs=1)
     train_in_process(
@@ -71,6 +72,10 @@ def test_all_steps_of_the_algorithm_one_after_another(world, tmp_path, capsys, c
     assert "was trained with" not in caplog.text
     generate(world, capsys, last, *image_flags(world)[:-2])
     assert "was trained with words from score 0.3 beside the text, but here it gets none" in caplog.text
+    (tmp_path / "checkpoints").mkdir()  # fairseq's default --save-dir: of another training, which nobody asks for
+    torch.save({"model": {}, "args": Namespace(decoder_attention_heads=4)}, tmp_path / "checkpoints/checkpoint_last.pt")
+    monkeypatch.chdir(tmp_path)
+    assert generate(world, capsys, last, *image_flags(world)) == own
 
 
 def test_text_alone_in_two_stages(world, tmp_path, capsys):

@@ -27,6 +27,7 @@ from visual_grounding.models.visual_semantic_embedding import (
 from visual_grounding.retrieval.recall import recall_summary, token_recall_summary
 from visual_grounding.storage.checkpoints import load_checkpoint
 from visual_grounding.tasks.image_text_matching import ImageTextMatchingConfig, ImageTextMatchingTask
+from visual_grounding.text.pretrained_tokenizer import PretrainedTokenizer
 
 IMAGES = 8
 
@@ -272,3 +273,31 @@ def test_training_that_stopped_within_an_epoch_goes_on_as_if_it_had_not(
     assert learned == {name for name in half if not name.startswith("matcher.encoder.")} and len(learned) == 8
     if not more:
         assert "token_to_image_r10" in caplog.text and "(epoch 1 @ 4 updates, score " in caplog.text
+
+
+def test_the_best_sentence_matcher_is_not_chosen_by_scores_of_tokens(config, tmp_path) -> None:
+    """fairseq would look for the score after the first epoch, and end before it saves anything."""
+    cfg = parsed(config, tmp_path, 1, "--sentence-level")
+    task = ImageTextMatchingTask.setup_task(cfg.task)
+    with pytest.raises(
+        InputError, match="--best-checkpoint-metric token_to_image_r10 is of tokens, but --sentence-lev"
+    ):
+        task.build_model(cfg.model)
+    cfg = parsed(config, tmp_path, 1, "--sentence-level", "--best-checkpoint-metric", "text_to_image_r10")
+    ImageTextMatchingTask.setup_task(cfg.task).build_model(cfg.model)
+
+
+def test_training_goes_on_with_the_same_level_and_tokenizer(config, tmp_path, clean_fairseq) -> None:
+    """Weights of another would fit, but mean something else."""
+    save_dir = tmp_path / "s"
+    metric = ("--best-checkpoint-metric", "loss", "--disable-validation")
+    train(config, save_dir, 1, *metric, "--sentence-level")
+    with pytest.raises(InputError, match=r"--sentence-level should be True, as .* was trained with, but is False"):
+        train(config, save_dir, 2, *metric)
+    pieces = [piece for piece in PretrainedTokenizer(config.text_encoder).symbols()[:-1] if not piece.startswith("[")]
+    other = make_bert(tmp_path / "other", pieces[::-1])
+    config.text_encoder = str(other)
+    with pytest.raises(
+        InputError, match=r"other should have the words that the checkpoint .*Give the --text-encoder th"
+    ):
+        train(config, save_dir, 2, *metric, "--sentence-level")

@@ -15,6 +15,7 @@ from visual_grounding.modules.token_image_matcher import TRAINING_CHOICES
 from visual_grounding.retrieval.export import export_checkpoint
 from visual_grounding.retrieval.retriever import Retriever
 from visual_grounding.retrieval.retriever_folder import read_description
+from visual_grounding.text.pretrained_tokenizer import PretrainedTokenizer
 from visual_grounding.text.words import Vocabulary, digest_of_symbols
 
 SIGNED = "extract|images:9|backbone:resnet50|weights:V2|pool:mean|version:0.1.0"
@@ -137,3 +138,16 @@ def test_matcher_whose_weights_do_not_fit_is_refused(tmp_path):
     with pytest.raises(InputError, match=message):
         export_checkpoint(path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_an_encoder_whose_tokenizer_is_another_now_is_refused(tmp_path):
+    path, _ = matcher_checkpoint(tmp_path)
+    own = digest_of_symbols(PretrainedTokenizer(str(tmp_path / "bert")).symbols())
+    state = torch.load(path)
+    torch.save({**state, "task_state": {"dictionaries": {"tokenizer": own}}}, path)
+    export_checkpoint(path, tmp_path / "out")
+    torch.save({**state, "task_state": {"dictionaries": {"tokenizer": "0" * 64}}}, path)
+    with pytest.raises(
+        InputError, match=r"bert should have the words that .*checkpoint\.pt was .*Put the encoder that"
+    ):
+        export_checkpoint(path, tmp_path / "other")

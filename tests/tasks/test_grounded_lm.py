@@ -510,3 +510,13 @@ def _without(settings, word):
     vocabulary = settings["model"]["vocab"]
     vocabulary["nearby"] = vocabulary.pop(word)
     return settings
+
+
+def test_text_of_another_dictionary_in_a_second_folder_is_refused(world, tmp_path):
+    shutil.copytree(world / "text", tmp_path / "text")
+    data = f"{world / 'text'}:{tmp_path / 'text'}"
+    make_task(world, images=False, data=data)
+    path = tmp_path / "text/dict.txt"
+    path.write_text("".join(path.read_text().splitlines(True)[::-1]))
+    with pytest.raises(InputError, match=rf"{path} should have the symbols of .*dict\.txt, in their order, but hasn't"):
+        make_task(world, images=False, data=data)

@@ -266,3 +266,16 @@ def test_task_refuses_a_model_that_takes_text_alone(tiny_translation):
     assert isinstance(make_task(tiny_translation, images=False).build_model(flags), TransformerModel)
     with pytest.raises(InputError, match=r"TransformerModel .* takes text alone. Leave both flags out"):
         make_task(tiny_translation).build_model(flags)
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_text_of_another_dictionary_in_a_second_folder_is_refused(tiny_translation, tmp_path, language):
+    shutil.copytree(tiny_translation / "bin", tmp_path / "bin")
+    data = f"{tiny_translation / 'bin'}:{tmp_path / 'bin'}"
+    make_task(tiny_translation, images=False, data=data)
+    path = tmp_path / f"bin/dict.{language}.txt"
+    path.write_text("".join(path.read_text().splitlines(True)[::-1]))
+    with pytest.raises(
+        InputError, match=rf"{path} should have the symbols of .*txt, in their order, but hasn't: each ep"
+    ):
+        make_task(tiny_translation, images=False, data=data)

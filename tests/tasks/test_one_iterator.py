@@ -112,3 +112,16 @@ def test_every_task_here_is_one() -> None:
 
     own = {name: task for name, task in TASK_REGISTRY.items() if task.__module__.startswith("visual_grounding.")}
     assert len(own) >= 7 and [name for name, task in own.items() if not issubclass(task, OneIterator)] == []
+
+
+def test_validating_on_training_text_leaves_the_iterator_that_trains_alone(uncollected: int) -> None:
+    task, dataset = OneIterator(Namespace()), Numbers(changes=True)
+    task.datasets["train"] = dataset
+    for epoch in (1, 2):
+        trains = task.get_batch_iterator(dataset, max_sentences=5, num_workers=1, epoch=epoch)
+        batches = trains.next_epoch_itr(shuffle=False)
+        first = next(batches)
+        validates = task.get_batch_iterator(dataset, max_sentences=5, num_workers=1)
+        assert len(list(validates.next_epoch_itr(shuffle=False, set_dataset_epoch=False))) == 2
+        assert [item[0] for batch in (first, *batches) for item in batch] == [epoch] * 10
+        assert trains.end_of_epoch()

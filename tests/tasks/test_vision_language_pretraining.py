@@ -24,11 +24,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_world(tmp_path_factory.mktemp("world"))
 
 
-def train(world: Path, save_dir: Path, *more: object, epochs: int = 2) -> None:
+def train(world: Path, save_dir: Path, *more: object, epochs: int = 2, validate: bool = False) -> None:
     """`fairseq-train` in this process."""
     sizes = [word for name, value in TINY.items() for word in (f"--{name.replace('_', '-')}", value)]
     names = "vision_language_pretraining", "vlp_bert", "masked_lm_with_paired_image"
-    train_in_process(world, save_dir, *names, *sizes, *more, epochs=epochs)
+    train_in_process(world, save_dir, *names, *sizes, *more, epochs=epochs, validate=validate)
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
@@ -49,14 +49,17 @@ def test_training_is_the_same_again_and_goes_on_as_if_it_had_not_stopped(world, 
     )
 
 
-def test_continued_on_other_pairs_it_begins_with_the_checkpoint(world, tmp_path):
+def test_continued_on_other_pairs_it_begins_with_the_checkpoint(world, tmp_path, caplog):
     train(world, tmp_path / "first", epochs=1)
     begin = tmp_path / "first/checkpoint_last.pt"
     train(world, tmp_path / "next", "--finetune-from-model", begin, "--lr", 0, epochs=1)
+    assert "isn't read" not in caplog.text
     before, after = weights(begin), weights(tmp_path / "next/checkpoint_last.pt")
     assert all(torch.equal(before[name], after[name]) for name in before)
     state = torch.load(begin, weights_only=True)["task_state"]
     assert state["image_tags"] == "words from score 0.3" and set(state["dictionaries"]) == {"source"}
+    train(world, tmp_path / "third", "--finetune-from-model", begin, "--bert", "another", epochs=1)
+    assert f"--bert another isn't read: the weights are those of {begin}" in caplog.text
 
 
 def learn(task: VisionLanguagePretrainingTask, updates: int, size: int, lr: float) -> np.ndarray:
@@ -168,6 +171,10 @@ def test_dictionary_is_remembered(world):
         ),
         ({"image_ids": None}, "needs the images of its sentences: --image-features STORE and --image-ids DIR"),
         ({"image_features": None}, "needs the images of its sentences: --image-features STORE and --image-ids DIR"),
+        (
+            {"image_order": "shuffled"},
+            "--image-order shuffled gives sentences others' images, which --task vision_lang",
+        ),
         ({"mask_prob": 0.0}, r"--mask-prob should be more than 0 and at most 1, but is 0\.0"),
         ({"mask_prob": 1.5}, r"--mask-prob should be more than 0 and at most 1, but is 1\.5"),
     ],
@@ -203,3 +210,41 @@ def test_file_that_is_no_binarised_text_is_refused(world, tmp_path):
     (tmp_path / "bin/valid.idx").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"valid.idx should be binarised text, but reading failed: Index file doesn't"):
         make_task(world, data=str(tmp_path / "bin")).load_dataset("valid")
+
+
+def test_training_pairs_come_in_another_order_each_epoch_and_others_in_theirs(world):
+    task = make_task(world)
+    for split, shuffled in (("train", True), ("valid", False)):
+        task.load_dataset(split)
+        orders = []
+        for seed in (1, 2):
+            np.random.seed(seed)
+            orders.append(task.dataset(split).ordered_indices().tolist())
+        assert sorted(orders[0]) == sorted(orders[1]) and (orders[0] != orders[1]) == shuffled, split
+
+
+def test_each_epoch_reads_its_own_folder_of_several(world, tmp_path):
+    for name in ("bin", "ids"):
+        shutil.copytree(world / name, tmp_path / name)
+    for ending in ("bin", "idx"):
+        shutil.copy(world / f"bin/valid.{ending}", tmp_path / f"bin/train.{ending}")
+    shutil.rmtree(tmp_path / "ids/train")
+    shutil.copytree(world / "ids/valid", tmp_path / "ids/train")
+    both = {"data": f"{world / 'bin'}:{tmp_path / 'bin'}", "image_ids": f"{world / 'ids'}:{tmp_path / 'ids'}"}
+    task, sizes = make_task(world, **both), []
+    for epoch in (1, 2, 3):
+        task.load_dataset("train", epoch)
+        sizes.append(len(task.dataset("train")))
+    assert sizes == [24, 8, 24]
+    path = tmp_path / "bin/dict.txt"
+    path.write_text("".join(path.read_text().splitlines(True)[::-1]))
+    with pytest.raises(InputError, match=rf"{path} should have the symbols of .*dict\.txt, in their order, but hasn't"):
+        make_task(world, **both)
+
+
+def test_training_text_may_be_validated_on_too(world, tmp_path):
+    """fairseq asks for another iterator of the same text then, while one trains."""
+    train(world, tmp_path / "one", "--valid-subset", "valid,train", "--validate-interval-updates", 2, validate=True)
+    train(world, tmp_path / "two")
+    one, two = (weights(tmp_path / f"{name}/checkpoint_last.pt") for name in ("one", "two"))
+    assert all(torch.equal(one[name], two[name]) for name in one)

@@ -302,6 +302,9 @@ def test_other_heads_than_those_of_the_checkpoint_that_is_fine_tuned_are_refused
     heads = args.encoder_attention_heads
     with pytest.raises(InputError, match=rf"--encoder-attention-heads should be {heads}, as .*first\.pt was trained"):
         built(encoder_attention_heads=2 * heads)
+    args.encoder_attention_heads = 2 * heads
+    task = make_task(tiny_pairs, finetune_from_model=str(tmp_path / "first.pt"))
+    task.build_model(args, from_checkpoint=True)  # one that is loaded has nothing to do with what would be restored
 
 
 def test_flags_of_images_are_refused_without_them(tiny_pairs):
@@ -342,3 +345,9 @@ def test_each_epoch_reads_its_own_folder_of_several(tiny_pairs, tmp_path):
         task.load_dataset("train", epoch)
         sizes.append(len(task.dataset("train")))
     assert sizes == [96, 24, 96]
+    path = tmp_path / "bin/dict.en.txt"
+    path.write_text("".join(sorted(path.read_text().splitlines(True), reverse=True)))
+    with pytest.raises(
+        InputError, match=rf"{path} should have the symbols of .*dict\.en\.txt, in their order, but has"
+    ):
+        make_task(tiny_pairs, images=False, data=data)

@@ -39,7 +39,7 @@ def test_training_is_the_same_again_and_goes_on_as_if_it_had_not_stopped(voken_w
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert any(not torch.equal(first[name], two[name]) for name in one)
     state = torch.load(tmp_path / "one/checkpoint_last.pt", weights_only=True)["task_state"]
-    assert set(state) == {"dictionaries", "vokens"} and state["vokens"]["count"] == 7
+    assert set(state) == {"dictionaries", "vokens", "voken_labels"} and state["vokens"]["count"] == 7
 
 
 def test_it_learns_masked_words_and_vokens(voken_world):
@@ -124,6 +124,12 @@ def test_training_set_in_several_folders_is_one_an_epoch(voken_world, tmp_path):
         InputError, match=r"--vokens should name as many folders as there are of text \(2: .*but names 1"
     ):
         voken_task(voken_world, data=both["bin"])
+    lines = (other / "bin/dict.txt").read_text().splitlines(True)
+    (other / "bin/dict.txt").write_text("".join(lines[::-1]))
+    with pytest.raises(
+        InputError, match=r"other/bin/dict\.txt should have the symbols of .*bin/dict\.txt, in their ord"
+    ):
+        voken_task(voken_world, data=both["bin"], vokens=both["vokens"])
 
 
 def test_parts_of_a_training_set_are_read_with_vokens_for_each(voken_world, tmp_path):

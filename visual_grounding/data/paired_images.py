@@ -1,15 +1,20 @@
 """A sentence's own images or those of another one: what paired image prediction asks for (VLP §3.2)."""
 
+import logging
 from typing import Any
 
 import numpy as np
 
 from ..errors import InputError
 from ..modules.masking import generator_of
+from ..shares import warn_of
 from ..storage.artefact import check_array_whole
 from .image_order import share_images
 
+logger = logging.getLogger(__name__)
+
 IMAGES = 0  # what random numbers are drawn for: images here, words and tags in `masked_pairs.py`
+_LOOKED_AT = 200  # items, to say how many can't get others
 _TRIES = 50  # draws of another sentence's images, before all are tried in order
 
 
@@ -43,6 +48,11 @@ class OwnOrOtherImages:
                 f"paired image prediction takes the images of other sentences, but all of {place} have the same. Give "
                 "image ids of a larger collection."
             )
+        looked_at = np.flatnonzero((ids >= 0).any(axis=1))
+        looked_at = looked_at[:: -(-len(looked_at) // _LOOKED_AT) or 1]
+        alone = sum(self._others(ids[item]) is None for item in looked_at.tolist())
+        for said in warn_of(alone, len(looked_at), "share an image with all others, and always keep their own."):
+            logger.warning(f"{place}, by a sample: {said} Paired image prediction learns nothing from these.")
 
     def rows(self, places: np.ndarray, samples: list[Any], epoch: int) -> np.ndarray:
         """Rows of the store.
@@ -70,9 +80,14 @@ class OwnOrOtherImages:
         rng = generator_of(self.seed, epoch if self.changes else 0, place, IMAGES)
         if rng.random() < 0.5 or not (own >= 0).any():
             return own, True
+        others = self._others(own, rng)
+        return (own, True) if others is None else (others, False)  # who shares an image with all others keeps its own
+
+    def _others(self, own: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray | None:
+        """Images (N,) of another item, drawn from those that share none with these (N,); None where all do."""
+        rng = rng or np.random.default_rng(0)
         for number in rng.integers(len(self._choices), size=_TRIES).tolist():
             if not share_images(own, self._choices[[number]])[0]:
-                return self._choices[number], False
+                return self._choices[number]
         others = np.flatnonzero(~share_images(own, self._choices))
-        # One that shares an image with all others keeps its own.
-        return (self._choices[rng.choice(others)], False) if len(others) else (own, True)
+        return self._choices[rng.choice(others)] if len(others) else None

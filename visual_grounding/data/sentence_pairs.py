@@ -9,6 +9,8 @@ import torch
 from fairseq.data import FairseqDataset
 from torch import Tensor
 
+from ..errors import InputError
+from ..shares import share
 from .word_masking import WordMasking
 
 EDGES = 1  # `</s>` before each sentence; its own is at its end
@@ -132,6 +134,31 @@ class SentencePairs(FairseqDataset):
     def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
         """Lengths of many items at once: (B,) -> (B,)."""
         return self._lengths[indices].sum(axis=1)
+
+    def batch_by_size(
+        self,
+        indices: np.ndarray,
+        max_tokens: int | None = None,
+        max_sentences: int | None = None,
+        required_batch_size_multiple: int = 1,
+    ) -> list[np.ndarray]:
+        """As fairseq's, which compares the longer sentence of each pair with `--max-tokens` beforehand, not both.
+
+        Shapes:
+            indices: (S,)
+
+        Raises:
+            InputError: a pair alone has more positions than a batch may have.
+        """
+        lengths = self.num_tokens_vec(indices)
+        if max_tokens is not None and len(indices) and lengths.max() > max_tokens:
+            beyond = int((lengths > max_tokens).sum())
+            raise InputError(
+                f"--max-tokens is {max_tokens}, but {share(beyond, len(indices), 'pairs of sentences')} are longer "
+                f"streams, pair {indices[int(lengths.argmax())] + 1} of {lengths.max()} positions: give at least as "
+                "many, or leave these pairs out of the text."
+            )
+        return super().batch_by_size(indices, max_tokens, max_sentences, required_batch_size_multiple)  # type: ignore[no-any-return]
 
     def ordered_indices(self) -> np.ndarray:
         """By length; equal lengths in a random order from fairseq's seed and epoch where shuffled."""

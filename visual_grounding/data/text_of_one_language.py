@@ -3,6 +3,7 @@
 import glob
 import os
 import struct
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,27 @@ def read_dictionary(path: str) -> Dictionary:
     """
     with reading(path, "a dictionary of fairseq, a symbol and a count in each line,"):
         return Dictionary.load(path)
+
+
+def check_same_dictionaries(folders: Sequence[str], names: Iterable[str]) -> None:
+    """Refuse text in several folders, one an epoch, that isn't numbered alike: only the first one's dictionary is read.
+
+    Args:
+        folders: of binarised text.
+        names: of dictionaries in each; a folder without one has nothing to compare.
+
+    Raises:
+        InputError: two dictionaries of one name differ, or one can't be read.
+    """
+    for name in names:
+        first, *others = [os.path.join(folder, name) for folder in folders]
+        for path in filter(os.path.isfile, others):
+            if read_dictionary(path).symbols != read_dictionary(first).symbols:
+                raise InputError(
+                    f"{path} should have the symbols of {first}, in their order, but hasn't: each epoch would number "
+                    f"its words otherwise. Binarise all folders with one dictionary: fairseq-preprocess --srcdict "
+                    f"{first} …"
+                )
 
 
 def number_of_mask(dictionary: Dictionary, path: str) -> int:

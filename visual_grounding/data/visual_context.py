@@ -141,15 +141,16 @@ class VisualContext:
         """The numbers of images that the checkpoints which were loaded had for a sentence in training."""
         return self._memory.trained_with
 
-    def remember_words(self, name: str, path: str, symbols: Iterable[str]) -> None:
+    def remember_words(self, name: str, path: str, symbols: Iterable[str], remedy: Optional[str] = None) -> None:
         """Let checkpoints remember a dictionary, and refuse those that were trained with other words, or another order.
 
         Args:
             name: what it is for, such as "source": a checkpoint's dictionary of the same name is compared.
             path: where it was read.
             symbols: in the order of their numbers.
+            remedy: what to give instead, where the words aren't the data's.
         """
-        self._memory.remember_words(name, path, symbols)
+        self._memory.remember_words(name, path, symbols, remedy)
 
     def write_tags(self, path: str, symbols: Sequence[str]) -> None:
         """Put the labels of regions into the batches as words, where `--image-tags` asks for it.

@@ -2,6 +2,7 @@
 
 checkpoint["task_state"]["vokens"]   {"keys_sha256": of the candidates, "count": V, "tokenizer_sha256": of what cut the
                                      text, "made": the vokens' signature}; not there without vokens
+checkpoint["task_state"]["voken_labels"]   what was told of each piece, and of which pieces; not there where nothing was
 """
 
 import logging
@@ -13,7 +14,7 @@ from ..storage.signature import making
 from ..vokenization.vokens import Vokens
 from .word_memory import DICTIONARIES, WordMemory
 
-VOKENS = "vokens"
+VOKENS, VOKEN_LABELS = "vokens", "voken_labels"
 logger = logging.getLogger(__name__)
 
 
@@ -26,7 +27,7 @@ class VokenMemory(WordMemory):
         InputError: vokens of other candidates or pieces than those before, or than a checkpoint's.
     """
 
-    own = (DICTIONARIES, VOKENS)
+    own = (DICTIONARIES, VOKENS, VOKEN_LABELS)
 
     _place: str | Path = ""
 
@@ -51,6 +52,10 @@ class VokenMemory(WordMemory):
             self._state[VOKENS], self._place = own, vokens.folder
         _compare(own, vokens.folder, self._state[VOKENS], self._place)
 
+    def remember_labels(self, kind: str, sentence: str) -> None:
+        """Know what is told: `--voken-labels` and `--voken-sentence-label`."""
+        self._state[VOKEN_LABELS] = f"--voken-labels {kind} --voken-sentence-label {sentence}"
+
     def take_over(self, state_dict: dict[str, Any]) -> None:
         """Compare a checkpoint with the task; a task without vokens keeps what the checkpoint knows of its own.
 
@@ -58,6 +63,14 @@ class VokenMemory(WordMemory):
             InputError: the checkpoint was trained with other words, or on vokens of other candidates or pieces.
         """
         super().take_over(state_dict)
+        asked, before = self._state.get(VOKEN_LABELS), state_dict.get(VOKEN_LABELS)
+        if asked and before and asked != before:
+            logger.warning(
+                "the checkpoint was trained with %s, and goes on with %s: what it has learned to tell is something "
+                "else. If that isn't meant, give the flags that it was trained with.",
+                printable(str(before)),
+                asked,
+            )
         learned = state_dict.get(VOKENS)
         if not isinstance(learned, dict) or not {"keys_sha256", "count"} <= learned.keys():
             return

@@ -8,7 +8,8 @@ goes on from a checkpoint: `restored_checkpoint` says which that is, and `task_s
 """
 
 import os
-from collections.abc import Iterable
+from argparse import Namespace
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
@@ -22,7 +23,7 @@ DICTIONARIES = "dictionaries"
 _WITHOUT_SHAPE = (
     "encoder_attention_heads", "decoder_attention_heads", "visual_attention_heads", "activation_fn",
     "encoder_normalize_before", "decoder_normalize_before", "no_decoder_final_norm", "no_scale_embedding",
-    "no_token_positional_embeddings",
+    "no_token_positional_embeddings", "sentence_level",
 )  # fmt: skip
 
 
@@ -41,18 +42,19 @@ class WordMemory(StatefulContainer):
     def __init__(self, before: StatefulContainer) -> None:
         super().__init__()
         self._state, self._factories = before._state, before._factories
-        self._dictionaries: dict[str, str] = {}  # their paths
+        self._dictionaries: dict[str, tuple[str, str | None]] = {}  # their paths, and what to give instead
         self.has_loaded = False
 
-    def remember_words(self, name: str, path: str, symbols: Iterable[str]) -> None:
+    def remember_words(self, name: str, path: str, symbols: Iterable[str], remedy: str | None = None) -> None:
         """Know a dictionary.
 
         Args:
             name: "source", for instance.
             path: where it was read.
             symbols: in the order of their numbers.
+            remedy: what to give instead, where the words aren't the data's.
         """
-        self._dictionaries[name] = path
+        self._dictionaries[name] = path, remedy
         self._state.setdefault(DICTIONARIES, {})[name] = digest_of_symbols(symbols)
 
     def merge_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -80,9 +82,9 @@ class WordMemory(StatefulContainer):
             InputError: one has other words, or the same in another order.
         """
         learned = dictionaries({"task_state": state_dict})
-        for name, path in self._dictionaries.items():
+        for name, (path, remedy) in self._dictionaries.items():
             if name in learned:
-                check_same_words(path, self._state[DICTIONARIES][name], learned[name], "the checkpoint")
+                check_same_words(path, self._state[DICTIONARIES][name], learned[name], "the checkpoint", remedy)
 
     def take_over_restored(self, cfg: Any) -> None:
         """Compare the task with the checkpoint that training goes on from, unless one was seen.
@@ -146,6 +148,8 @@ def check_restored_choices(cfg: Any, args: Any) -> None:
             "--finetune-from-model."
         )
     learned = (state.get("cfg") or {}).get("model") or state.get("args")
+    if isinstance(learned, Mapping):  # as the model's flags are a dataclass or not
+        learned = Namespace(**{str(name): value for name, value in learned.items()})
     for name in _WITHOUT_SHAPE:
         before, now = (getattr(each, name, None) for each in (learned, args))
         if None not in (before, now) and str(before) != str(now):

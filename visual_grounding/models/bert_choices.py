@@ -6,6 +6,7 @@ that is loaded, or when training goes on from it.
 """
 
 import json
+import logging
 from argparse import Namespace
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from ..storage.outside import reading
 from .presets import Preset
 from .pretrained_start import Pretrained, read_pretrained
 from .visual_model import check_numbers
+
+logger = logging.getLogger(__name__)
 
 _ANEW = {
     "bert_size": ("hidden_size", 768),
@@ -109,7 +112,10 @@ def take_bert(
     named, read = getattr(args, "bert", None), None
     before = gone_on_from(task)
     if before is not None:
-        choices, whose = _choices_of(read_pretrained(before, models)), f"that of {before}"
+        learned = read_pretrained(before, models)
+        choices, whose = _choices_of(learned), f"that of {before}"
+        if named and named != getattr(learned.args, "bert", None):
+            logger.warning("--bert %s isn't read: the weights are those of %s", named, before)
     elif named and pretrained is not None:
         raise InputError(f"--bert and --visual-pretrained both say what to begin with: leave --bert {named} out.")
     elif pretrained is not None:

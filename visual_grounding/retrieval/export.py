@@ -15,7 +15,7 @@ from ..storage.checkpoints import architecture, dictionaries, load_checkpoint, t
 from ..storage.outside import reading
 from ..storage.signature import signature
 from ..storage.weights import load_strictly
-from ..text.pretrained_tokenizer import PretrainedTokenizer
+from ..text.pretrained_tokenizer import IN_CHECKPOINTS, PretrainedTokenizer
 from ..text.words import DICTIONARY, Vocabulary, WordTokenizer, check_same_words, digest_of_symbols
 from .joint_embedding import save_joint_embedding, split_image_network
 from .token_matcher import save_token_matcher
@@ -77,8 +77,7 @@ def _export_joint_embedding(trained: _Trained, folder: Path, data: Path | None) 
         towers = _of_part("embedding.", weights)
         config = config_of_state(towers, trained.choices)
         check_architecture(config, layers=("sru_layers",))
-        learned = dictionaries(trained.state).get("text")
-        embedding, tokenizer = _build(config, trained.choices["text_encoder"], trained.checkpoint, data, learned)
+        embedding, tokenizer = _build(config, trained.choices["text_encoder"], trained.checkpoint, data, trained.state)
         trained.load(embedding, towers)
     made = trained.sign(text=config.text_encoder)
     features = None if image_network is not None else trained_on(trained.state, trained.checkpoint)
@@ -94,12 +93,13 @@ def _export_token_matcher(trained: _Trained, folder: Path, data: Path | None) ->
         config = matcher_config_of_state(weights, trained.choices)
         check_architecture(config, layers=("layers",))
         name = trained.choices["text_encoder"]
+        tokenizer = _tokenizer_of(name, trained.state, trained.checkpoint)
         matcher = TokenImageMatcher(config, build_pretrained_encoder(name))
         trained.load(matcher, weights)
     level = "sentence" if config.sentence_level else "token"
     made = trained.sign(text="pretrained", matches=level, layers=config.layers)
     features = trained_on(trained.state, trained.checkpoint)
-    save_token_matcher(folder, matcher, PretrainedTokenizer(name), made, features)
+    save_token_matcher(folder, matcher, tokenizer, made, features)
     layers = "last layer" if config.layers == 1 else f"last {config.layers} layers"
     summary = f"{level} matcher, {layers} of the text encoder, joint size {config.joint_size}"
     return Exported(summary, made, features is not None)
@@ -120,11 +120,12 @@ def _of_part(prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _build(
-    config: JointEmbeddingConfig, text_encoder: str, checkpoint: Path, data: Path | None, learned: str | None
+    config: JointEmbeddingConfig, text_encoder: str, checkpoint: Path, data: Path | None, state: Mapping[str, Any]
 ) -> tuple[JointEmbedding, WordTokenizer | PretrainedTokenizer]:
-    """Towers and tokenizer, the towers' weights still to come; `learned` is the digest of the checkpoint's words."""
+    """Towers and tokenizer, the towers' weights still to come."""
     if text_encoder not in WORD_ENCODERS:
-        return JointEmbedding(config, build_pretrained_encoder(text_encoder)), PretrainedTokenizer(text_encoder)
+        tokenizer = _tokenizer_of(text_encoder, state, checkpoint)
+        return JointEmbedding(config, build_pretrained_encoder(text_encoder)), tokenizer
     if data is None:
         raise InputError(
             f"the data folder that {checkpoint} was trained on is needed, too: the words of text encoder "
@@ -138,6 +139,17 @@ def _build(
             f"{len(vocabulary)}. Give the data folder that it was trained on.",
             "data",
         )
+    learned = dictionaries(state).get("text")
     if learned is not None:
         check_same_words(data / DICTIONARY, digest_of_symbols(vocabulary.symbols), learned, checkpoint)
     return JointEmbedding(config), WordTokenizer(vocabulary)
+
+
+def _tokenizer_of(name: str, state: Mapping[str, Any], checkpoint: Path) -> PretrainedTokenizer:
+    """The tokenizer of a pretrained encoder; of a checkpoint that says so, the one that it was trained with."""
+    tokenizer = PretrainedTokenizer(name)
+    learned = dictionaries(state).get(IN_CHECKPOINTS)
+    if learned is not None:
+        remedy = "Put the encoder that it was trained with there again."
+        check_same_words(name, digest_of_symbols(tokenizer.symbols()), learned, checkpoint, remedy)
+    return tokenizer

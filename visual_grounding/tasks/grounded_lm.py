@@ -25,7 +25,14 @@ from fairseq.tasks import register_task
 from ..data.caption_mixture import CaptionMixture, ImagesOfMixture
 from ..data.complete_batches import CompleteBatches
 from ..data.grounded_text import OBJECTIVES, GroundedBatches, MaskedLines, QueryOfItem
-from ..data.text_of_one_language import check_positions, load_dictionary, load_text, number_of_mask, parts_of_split
+from ..data.text_of_one_language import (
+    check_positions,
+    check_same_dictionaries,
+    load_dictionary,
+    load_text,
+    number_of_mask,
+    parts_of_split,
+)
 from ..data.visual_batches import VisualContextDataset
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_masking import Masking, MaskingConfig, check_mask_prob
@@ -37,7 +44,7 @@ from ..shares import share, warn_of
 from ..text.masked_words import WordsOfPieces
 from ..text.pieces import join_pieces
 from ..text.tokenizer_bridge import TokenizerBridge, without_padding_words
-from ..text.words import digest_of_symbols
+from ..text.words import DICTIONARY, digest_of_symbols
 from .one_iterator import OneIterator
 from .own_criterions import OwnCriterions
 
@@ -115,6 +122,7 @@ class GroundedLMTask(OwnCriterions, OneIterator):
         super().__init__(cfg)
         self.dictionary, self.path = dictionary, path
         _check_flags(cfg)
+        check_same_dictionaries(utils.split_paths(str(cfg.data)), [DICTIONARY])
         self.mask = number_of_mask(dictionary, path)
         self.images = VisualContext(cfg, self)
         if not (cfg.image_finder or cfg.caption_data):

@@ -19,7 +19,13 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from ..data.interactive_images import InteractiveImages, InteractiveImagesConfig, finder_words
-from ..data.text_of_one_language import check_binarised_pair, pairs_in, read_dictionary, splits_there
+from ..data.text_of_one_language import (
+    check_binarised_pair,
+    check_same_dictionaries,
+    pairs_in,
+    read_dictionary,
+    splits_there,
+)
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_memory import check_restored_choices
 from ..errors import InputError
@@ -107,6 +113,8 @@ class GroundedTranslationTask(OwnCriterions, OneIterator, TranslationTask):
         words = finder_words(cfg)
         self.images = VisualContext(cfg, self)
         folder = utils.split_paths(cfg.data)[0]
+        languages = {str(cfg.source_lang): None, str(cfg.target_lang): None}
+        check_same_dictionaries(utils.split_paths(cfg.data), [f"dict.{language}.txt" for language in languages])
         for side, language, known in (("source", cfg.source_lang, src_dict), ("target", cfg.target_lang, tgt_dict)):
             self.images.remember_words(side, os.path.join(folder, f"dict.{language}.txt"), known.symbols)
         self.images.write_tags(os.path.join(folder, f"dict.{cfg.source_lang}.txt"), src_dict.symbols)
@@ -156,7 +164,8 @@ class GroundedTranslationTask(OwnCriterions, OneIterator, TranslationTask):
             InputError: there are images, but the model takes text alone; or it has other heads than its checkpoint.
         """
         model = super().build_model(cfg, from_checkpoint)
-        check_restored_choices(self.cfg, cfg)
+        if not from_checkpoint:
+            check_restored_choices(self.cfg, cfg)
         self.images.check_model(model)
         self.built_model, self.looks_apart = type(model), getattr(model, "looks_apart", None)
         return model

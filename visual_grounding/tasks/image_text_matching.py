@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 from fairseq.tasks import register_task
+from omegaconf import II
 
 from ..data.captions import CaptionDataset, load_captions
 from ..data.pictures import Pictures, PicturesConfig
 from ..data.text_of_one_language import splits_there
 from ..data.visual_context import VisualContext
+from ..data.word_memory import check_restored_choices
 from ..errors import InputError
 from ..modules.joint_embedding import WORD_ENCODERS
 from ..retrieval.recall import DIRECTIONS, RECALL_AT, TOKEN_DIRECTION, recall_summary, token_recall_summary
-from ..text.pretrained_tokenizer import PretrainedTokenizer
+from ..text.pretrained_tokenizer import IN_CHECKPOINTS, SAME_ENCODER, PretrainedTokenizer
 from ..text.words import DICTIONARY, Vocabulary, WordTokenizer
 from .frozen_weights import frozen_weights_kept
 from .own_criterions import OwnCriterions
@@ -44,6 +46,7 @@ class ImageTextMatchingConfig(PicturesConfig):
         default="sru",
         metadata={"help": "`sru`, `bag` (mean of learned word vectors), or a pretrained encoder: hub name or folder"},
     )
+    best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
     caption_pieces: Optional[int] = field(
         default=None,
         metadata={
@@ -151,6 +154,7 @@ class ImageTextMatchingTask(OwnCriterions, ValidationScores):
             self.tokenizer: Any = WordTokenizer(self.vocabulary)
         else:
             self.tokenizer = PretrainedTokenizer(cfg.text_encoder)
+            self.images.remember_words(IN_CHECKPOINTS, cfg.text_encoder, self.tokenizer.symbols(), SAME_ENCODER)
         if cfg.caption_pieces is not None:
             fewest, most = len(self.tokenizer.around) + 1, self.tokenizer.max_tokens
             if not fewest <= cfg.caption_pieces <= most:
@@ -168,6 +172,24 @@ class ImageTextMatchingTask(OwnCriterions, ValidationScores):
     def take_image_network(self) -> Optional["ImageNetwork"]:
         """A network of its own for every model that is built; None with `--image-features`."""
         return self.pictures.take_network() if self.pictures else None
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """As fairseq's.
+
+        Raises:
+            InputError: the checkpoint that training goes on from is of the other level; or the best checkpoint is to be
+                chosen by a score that the model hasn't.
+        """
+        model = super().build_model(cfg, from_checkpoint)
+        if not from_checkpoint:
+            check_restored_choices(self.cfg, cfg)
+            metric = str(self.cfg.best_checkpoint_metric)
+            if metric in TOKENS.scores and getattr(cfg, "sentence_level", False):
+                raise InputError(
+                    f"--best-checkpoint-metric {metric} is of tokens, but --sentence-level has a vector of a sentence "
+                    "alone: choose the best by text_to_image_r10, for instance."
+                )
+        return model
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """Tell a model that wants to know."""

@@ -24,12 +24,17 @@ class OneIterator(FairseqTask):
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> EpochBatchIterator:
         """As fairseq's; an earlier iterator of this split is done with, unless it is the one that is returned.
 
-        Of this split, not of this dataset: text in several folders is another dataset in every epoch.
+        Of this split, not of this dataset: text in several folders is another dataset in every epoch. Where training
+        text is also validated on, which is always asked for as in epoch 1, the iterator that trains goes on.
         """
         known: dict[str, weakref.ref[EpochBatchIterator]] = self.__dict__.setdefault("_iterators", {})
         split = next((name for name, each in self.datasets.items() if each is dataset), "")
         earlier = known[split]() if split in known else None
         iterator = super().get_batch_iterator(dataset, *args, **kwargs)
+        trains = split == getattr(self.cfg, "train_subset", "train")
+        if trains and earlier is not None and earlier is not iterator and iterator.epoch <= earlier.epoch:
+            dataset.set_epoch(earlier.epoch)
+            return iterator
         if earlier is not None and earlier is not iterator:
             earlier.dataloader = earlier._cur_epoch_itr = earlier._next_epoch_itr = None
         if split:

@@ -140,7 +140,8 @@ class UnderstandingTask(OwnCriterions, ValidationScores):
                 "grounded_albert."
             )
         model = super().build_model(cfg, from_checkpoint)
-        check_restored_choices(self.cfg, cfg)
+        if not from_checkpoint:
+            check_restored_choices(self.cfg, cfg)
         self.images.check_model(model)
         check_positions(model, int(self.cfg.max_pieces))
         if self.asked.answers == VALUES and not from_checkpoint:

@@ -19,7 +19,13 @@ from fairseq.tasks import register_task
 
 from ..data.masked_pairs import MaskedPairs
 from ..data.paired_images import OwnOrOtherImages
-from ..data.text_of_one_language import number_of_mask, open_text, read_dictionary, splits_there
+from ..data.text_of_one_language import (
+    check_same_dictionaries,
+    number_of_mask,
+    open_text,
+    read_dictionary,
+    splits_there,
+)
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
 from ..errors import InputError
@@ -66,10 +72,16 @@ class VisionLanguagePretrainingTask(OwnCriterions, OneIterator):
     def __init__(self, cfg: VisionLanguagePretrainingConfig, dictionary: Dictionary, path: str) -> None:
         super().__init__(cfg)
         self.dictionary = dictionary
+        check_same_dictionaries(utils.split_paths(cfg.data), [os.path.basename(path)])
         if not cfg.image_features or not cfg.image_ids:
             raise InputError(
                 "--task vision_language_pretraining needs the images of its sentences: --image-features STORE and "
                 "--image-ids DIR with a table for each split."
+            )
+        if str(cfg.image_order) == "shuffled":
+            raise InputError(
+                "--image-order shuffled gives sentences others' images, which --task vision_language_pretraining gives "
+                "half of them anyway and lets the model tell apart: leave it out, or give blank."
             )
         check_mask_prob(cfg.mask_prob)
         self.mask = number_of_mask(dictionary, path)

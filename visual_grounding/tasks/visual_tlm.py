@@ -20,7 +20,13 @@ from fairseq.tasks.translation import load_langpair_dataset
 
 from ..data.region_masking import RegionMasking
 from ..data.sentence_pairs import PairedText, SentencePairs
-from ..data.text_of_one_language import check_binarised_pair, pairs_in, read_dictionary, splits_there
+from ..data.text_of_one_language import (
+    check_binarised_pair,
+    check_same_dictionaries,
+    pairs_in,
+    read_dictionary,
+    splits_there,
+)
 from ..data.visual_batches import VisualContextDataset
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
@@ -81,7 +87,9 @@ class VisualTLMTask(OwnCriterions, OneIterator):
         self.images = VisualContext(cfg, self)
         folder = utils.split_paths(cfg.data)[0]
         self.dictionary = joined_dictionary(folder, self.stream_languages)
-        path = os.path.join(folder, f"dict.{self.stream_languages[0]}.txt")
+        names = [f"dict.{language}.txt" for language in self.stream_languages]
+        check_same_dictionaries(utils.split_paths(cfg.data), names)
+        path = os.path.join(folder, names[0])
         self.images.remember_words("stream", path, self.dictionary.symbols)
         self.images.write_tags(path, self.dictionary.symbols)  # which no model of pairs reads: `check_model` says so
         self.dictionary.add_symbol(MASK)  # at the end, where the data doesn't have it
@@ -126,7 +134,8 @@ class VisualTLMTask(OwnCriterions, OneIterator):
             InputError: there are images, but the model takes text alone; or tags, which it doesn't read.
         """
         model = super().build_model(cfg, from_checkpoint)
-        check_restored_choices(self.cfg, cfg)
+        if not from_checkpoint:
+            check_restored_choices(self.cfg, cfg)
         self.images.check_model(model)
         return model
 

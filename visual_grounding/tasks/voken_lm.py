@@ -22,7 +22,13 @@ from fairseq.tasks.fairseq_task import StatefulContainer
 from omegaconf import II
 
 from ..data.complete_batches import CompleteBatches
-from ..data.text_of_one_language import load_dictionary, load_text, number_of_mask, parts_of_split
+from ..data.text_of_one_language import (
+    check_same_dictionaries,
+    load_dictionary,
+    load_text,
+    number_of_mask,
+    parts_of_split,
+)
 from ..data.voken_blocks import ENDS, VokenBlocks
 from ..data.voken_labels import LABELS, SENTENCE_LABELS, VokenLabels
 from ..data.voken_memory import VokenMemory
@@ -33,6 +39,7 @@ from ..modules.masking import BERT_REPLACEMENT
 from ..shares import share
 from ..storage.artefact import META
 from ..text.tokenizer_bridge import PADDING_WORD
+from ..text.words import DICTIONARY
 from ..vokenization.vokens import NO_VOKEN, Vokens
 from .one_iterator import OneIterator
 from .own_criterions import OwnCriterions
@@ -109,10 +116,13 @@ class VokenLMTask(OwnCriterions, OneIterator):
         super().__init__(cfg)
         self.dictionary, self.path = dictionary, path
         _check_flags(cfg)
+        check_same_dictionaries(utils.split_paths(str(cfg.data)), [DICTIONARY])
         self.mask = number_of_mask(dictionary, path)
         self.memory = VokenMemory(StatefulContainer())
         self.state = self.memory
         self.memory.remember_words("pieces", path, dictionary.symbols)
+        if self.tells_vokens:
+            self.memory.remember_labels(str(cfg.voken_labels), str(cfg.voken_sentence_label))
         self._tokenizers: set[str] = set()  # whose dictionary this is
         self._vokens: dict[str, Vokens] = {}  # that were opened, by their folders
 

@@ -1,5 +1,6 @@
 """Tokenizers of pretrained models, from a hub name or a local folder; sentences as a text encoder reads them."""
 
+import json
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ _FEWEST_OF_EMBEDDED = 0.9  # some models embed a few pieces more than there are
 
 _HERE = "a folder with a pretrained model, or a model's name on the hub (offline only one that was downloaded before)"
 TEXT_ENCODER = f"text encoder {{!r}} should be `sru`, `bag`, {_HERE}"
+IN_CHECKPOINTS = "tokenizer"  # what checkpoints call its symbols
+SAME_ENCODER = "Give the --text-encoder that it was trained with."
 TOKENIZER = f"tokenizer {{!r}} should be {_HERE}"
 
 
@@ -209,6 +212,13 @@ class PretrainedTokenizer:
         probe = self.tokenizer("a", return_special_tokens_mask=True)
         pieces = zip(probe["input_ids"], probe["special_tokens_mask"])
         return frozenset(number for number, special in pieces if special)
+
+    def symbols(self) -> list[str]:
+        """Its pieces in the order of their numbers, and last how a text is normalised before, where it says so."""
+        numbers: dict[str, int] = self.tokenizer.get_vocab()
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)  # tokenizers in Python have none
+        normalizer = [] if backend is None else [json.dumps(json.loads(backend.to_str())["normalizer"], sort_keys=True)]
+        return sorted(numbers, key=lambda piece: numbers[piece]) + normalizer
 
     def encode(self, texts: list[str]) -> tuple[list[list[int]], int]:
         """Numbers of each sentence's pieces, and how many sentences were cut."""

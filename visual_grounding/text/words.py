@@ -82,7 +82,12 @@ def digest_of_symbols(symbols: Iterable[str]) -> str:
     return hashlib.sha256("".join(f"{symbol}\n" for symbol in symbols).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def check_same_words(path: str | Path, found: str, learned: str, checkpoint: str | Path) -> None:
+_DATA = "Give the data that it was trained on, or data made with the dictionary of that."
+
+
+def check_same_words(
+    path: str | Path, found: str, learned: str, checkpoint: str | Path, remedy: str | None = None
+) -> None:
     """Refuse a dictionary with other words, or the same in another order, than what a checkpoint was trained with.
 
     Args:
@@ -90,6 +95,7 @@ def check_same_words(path: str | Path, found: str, learned: str, checkpoint: str
         found: its digest.
         learned: the digest of what the checkpoint was trained with.
         checkpoint: what it is called.
+        remedy: what to give where the words aren't the data's.
 
     Raises:
         InputError: the digests differ.
@@ -98,9 +104,9 @@ def check_same_words(path: str | Path, found: str, learned: str, checkpoint: str
         raise InputError(
             f"{path} should have the words that {checkpoint} was trained with, in their order, but hasn't: the sha256 "
             f"of its symbols is {found}, of theirs {learned}. A word is known by its place there, so it would get what "
-            "another has learned. A word that was added since, such as <mask>, makes it another one, too. Give "
-            "the data that it was trained on, or data made with the dictionary of that.",
-            "data",
+            "another has learned. A word that was added since, such as <mask>, makes it another one, too. "
+            f"{remedy or _DATA}",
+            *(() if remedy else ("data",)),
         )
 
 
