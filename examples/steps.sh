@@ -77,6 +77,7 @@ run() {
     local name=$1 said log done
     shift
     said=$(printf '%q ' "$@")
+    if [ "$1" = fairseq-train ] && [ "$MATMUL" != float32 ]; then said="MATMUL=$MATMUL $said"; fi
     log=$OUT/logs/$name.log done=$OUT/done/$name
     mkdir -p "$(dirname "$log")" "$(dirname "$done")"
     if [ -f "$done" ]; then
@@ -125,6 +126,7 @@ report_seeds() {
     local path run others=() shared=() alone=()
     for run in "$OUT"/seed*; do if [ "$run" != "$OUT/seed1" ]; then others+=("$run"); fi; done
     for path in "$OUT"/seed1/scores/*/scores.json; do
+        if [[ $path == *.being-written/* ]]; then continue; fi # of an evaluation that was killed
         path=${path#"$OUT/seed1/"} path=${path%/scores.json}
         for run in "${others[@]}"; do
             if [ ! -f "$run/$path/scores.json" ]; then alone+=("$path") && continue 2; fi

@@ -15,7 +15,7 @@ if command -v flock >/dev/null && ! flock -w 3 "$lock"; then # what this starts 
     echo "$out is in use by another run, or something that it started. Wait for it, or choose another OUT." >&2
     exit 2
 fi
-find "$out" -mindepth 1 ! -path "$out/.quickstart" -delete
+find "$out/" -mindepth 1 ! -name .quickstart -delete # with its slash, as it may be a link
 mkdir -p "$out/logs" "$out/translations"
 started=$SECONDS
 

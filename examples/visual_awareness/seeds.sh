@@ -11,6 +11,7 @@ fi
 
 # Seeds of other choices would fit into the same table.
 choices="$TARGET_LANG $FEATURES $BACKBONE ${WEIGHTS:--} $RETRIEVERS $SIZE ${LIMIT:--} $retriever_epochs ${GRID:--} $EPOCHS $MASKED_EPOCHS $MERGES"
+choices+=" $DEVICE $MATMUL"
 mkdir -p "$OUT"
 if [ -e "$OUT/choices.txt" ] && [ "$(cat "$OUT/choices.txt")" != "$choices" ]; then
     echo "OUT should have seeds of the same choices, but $OUT was begun with '$(cat "$OUT/choices.txt")', and these are" \

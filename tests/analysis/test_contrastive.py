@@ -115,7 +115,7 @@ def test_two_models_are_compared_on_the_examples_that_one_alone_has_right() -> N
 
 def test_scores_of_translations_that_the_model_made_itself_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "out"
-    path.write_text(printed(("a", "x y", [-1.0]), ("b", "z", [-1.0])).replace("H-1\t-1.0\tz", "H-1\t-1.0\tw"))
+    path.write_text(printed(("a", "x y", [-1.0]), ("b", "z", [-1.0])).replace("-1.0\tz", "-1.0\tw"))
     with pytest.raises(InputError, match=r"1 of 2 lines H- are other .* is H-1: 'w', not 'z'\. .*--score-reference"):
         read_scored_targets(path)
 
@@ -180,3 +180,21 @@ def test_models_that_scored_other_translations_are_refused() -> None:
         check_same_examples(ours[:1], [other])
     unknown = scored(-1, -1, targets=["ziel <<unk>> a", "ziel 1 a"])
     check_same_examples(ours[:1], [unknown])
+
+
+def test_pieces_are_compared_as_the_text_that_they_are_decoded_to(tmp_path: Path) -> None:
+    """With --bpe targets are printed as text, and hypotheses in H- as pieces, in D- as text."""
+    path = tmp_path / "out"
+    text = printed(("a b", "Fledermaus", [-1.0, -2.0])).replace("H-0\t-1.5\tFledermaus", "H-0\t-1.5\tFleder@@ maus")
+    path.write_text(text)
+    assert read_scored_targets(path).targets == ["Fledermaus"]
+    path.write_text(text.replace("D-0\t-1.5\tFledermaus", "D-0\t-1.5\tKeule"))
+    with pytest.raises(InputError, match="is H-0: 'Keule', not 'Fledermaus'"):
+        read_scored_targets(path)
+
+
+def test_sources_with_words_that_one_model_does_not_know_are_no_others() -> None:
+    one, other = scored(-1, -2, path="a"), scored(-1, -2, path="b")
+    check_same_sources(one, other._replace(sources=["satz <unk>", "satz 1"]))
+    with pytest.raises(InputError, match="the same sources, but 1 of 2 differ, the first is S-1"):
+        check_same_sources(one, other._replace(sources=["satz <unk>", "satz 2"]))

@@ -230,3 +230,9 @@ def test_as_many_twins_as_seeds_are_needed(tmp_path: Path) -> None:
     write_run(tmp_path / "run/x", [1.0], systems=systems)
     with pytest.raises(InputError, match="run/x should have as many seeds of the twin as of the hypothesis"):
         table(tmp_path / "run")
+
+
+def test_an_evaluation_that_was_killed_while_it_was_written_is_none(tmp_path: Path) -> None:
+    write_run(tmp_path / "seed1/scores/x", [30.0])
+    write_run(tmp_path / "seed1/scores/y.being-written", [30.0])
+    assert list(find_evaluations(tmp_path / "seed1")) == ["scores/x"]

@@ -132,3 +132,11 @@ def test_holm_by_hand_and_against_its_definition() -> None:
         ordered = sorted(values)
         naive = [max(min(1.0, (size - i) * p) for i, p in enumerate(ordered) if p <= value) for value in values]
         assert holm(values) == pytest.approx(naive)
+
+
+@pytest.mark.parametrize("value", [23.456789, 100.00000000000004])
+def test_what_does_not_vary_but_for_rounding_does_not_vary(value: float) -> None:
+    found = compare_over_seeds(np.array([value]), np.full((1, 1000), value), 3)
+    assert (found.p_value, found.low, found.high) == (0.25, value, value)  # 2^(1 - 3)
+    found = compare_over_seeds(np.full(2, value), np.full((2, 1000), value), 3)
+    assert found.p_value == 0.25 and found.degrees_of_freedom is None

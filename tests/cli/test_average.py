@@ -91,3 +91,11 @@ def test_killed_at_any_step_average_leaves_the_older_mean_or_the_new_one_with_wh
     assert left == [1.5] * 4 + [6.0]
     average(6.0)
     assert found() == 6.0 and sorted(os.listdir(out)) == ["averaged.pt", "meta.json"]
+
+
+def test_how_many_are_averaged_is_not_said_of_checkpoints_that_are_named(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = [str(run_dir / f"checkpoint{epoch}.pt") for epoch in (1, 2)]
+    assert main(["average", "--inputs", *named, "--last", "1", "--out", str(run_dir / "mean")]) == 2
+    assert "so --last says nothing. See --inputs." in capsys.readouterr().err and not (run_dir / "mean").exists()

@@ -398,3 +398,15 @@ def test_faiss_that_nothing_needs_is_only_a_note(tmp_path, monkeypatch):
     assert finding.level is Level.NOTE and "exact search works without it" in finding.text
     assert "pip install 'visual_grounding[" in finding.remedy
     assert Retriever  # imported without faiss
+
+
+def test_ids_and_pictures_are_compared_with_the_index_where_there_is_no_store(world, capsys):
+    write_image_ids(world / "other", np.zeros((31, 2), np.int32), "f" * 64)
+    without = ("store", "photos")
+    status, output = doctor(world, capsys, without=without)
+    assert status == 0 or not any("other images" in line for line in output.splitlines())
+    status, output = doctor(world, capsys, "--image-ids", world / "other", without=without)
+    assert status == 2 and f"{world}/other is of other images than {world}/index: their keys differ." in output
+    shutil.copy(world / "photos" / KEYS[0], world / "photos/one_more.jpg")
+    status, output = doctor(world, capsys, without=("store",))
+    assert status == 2 and f"{world}/index is of other images than {world}/photos: their keys differ." in output

@@ -190,6 +190,16 @@ def test_unreadable_images_are_listed_and_shift_no_row(images: Path, tmp_path: P
     assert again == summary
 
 
+def test_when_no_image_could_be_read_it_says_what_remembers_that(images: Path, tmp_path: Path) -> None:
+    for path in images.glob("*.png"):
+        path.write_bytes(b"")
+    with pytest.raises(
+        InputError, match=rf"All 7 images .*mended, delete {tmp_path}/out\.partial, which remembers them"
+    ):
+        extract_map(open_images(images), averages(), tmp_path / "out", device="cpu")
+    assert (tmp_path / "out.partial").is_dir()
+
+
 def test_strict_stops_at_the_first_unreadable_image(images: Path, tmp_path: Path) -> None:
     (images / "4.png").write_bytes(b"")
     with pytest.raises(InputError, match=r"^4\.png is unreadable \(empty file\); strictly, no such image is allowed"):

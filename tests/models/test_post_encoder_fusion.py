@@ -153,3 +153,9 @@ def test_model_refuses_heads_that_do_not_divide_its_size(arch):
 def test_model_says_once_that_it_has_no_images(caplog):
     build("visual_aware_transformer", Task(0), visual_feature_size=SIZE)
     assert caplog.text.count("without --image-features it has none") == 1
+
+
+@pytest.mark.parametrize("arch", ["visual_aware_transformer", "selective_attention_transformer"])
+def test_attention_dropout_reaches_the_images(arch):
+    fusion = build(arch, attention_dropout=0.25).encoder.fusion
+    assert fusion.attention.dropout == 0.25

@@ -196,3 +196,14 @@ def test_image_projection_keeps_its_statistics_in_full_precision(precision):
     torch.testing.assert_close(half.standardise.norm.running_mean, full.standardise.norm.running_mean)
     torch.testing.assert_close(half.standardise.norm.running_var, full.standardise.norm.running_var)
     assert half.eval()(features, mask).dtype == precision
+
+
+def test_dropout_leaves_out_attention_in_training_alone():
+    attention, text, images, mask = some_attention(2)
+    dropping = TextToImageAttention(text.shape[2], 2, dropout=0.5)
+    dropping.load_state_dict(attention.state_dict())
+    torch.manual_seed(0)
+    assert not torch.allclose(dropping.train()(text, images, mask), dropping(text, images, mask))
+    torch.testing.assert_close(dropping.eval()(text, images, mask), attention(text, images, mask))
+    layer = VisualAttention(text.shape[2], 2, 0.5)
+    assert layer.attention.dropout == 0.5

@@ -72,7 +72,7 @@ def test_keyword_retrieval_agrees_with_an_example_worked_by_hand(tmp_path):
     assert table.ids.tolist() == expected
     assert table.scores.tolist() == [[2, 1, 1], [1, 1, 1], [2, 1, 1], [0, 0, 0], [0, 0, 0], [1, 0, 0]]
     assert counts == table.counts
-    assert counts == {"empty": 1, "no_topic": 1, "short": 1, "captions": 5, "unknown_captions": 0}
+    assert counts == {"empty": 1, "no_topic": 1, "short": 1, "captions": 5, "unknown_captions": 0, "absent_captions": 0}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -162,3 +162,22 @@ def test_what_a_finder_looks_up_in_is_gone_behind_it(tmp_path):
     with finder.working_in(tmp_path / "scratch"):
         assert any((tmp_path / "scratch").iterdir())
     assert not (tmp_path / "scratch").exists()
+
+
+def test_images_that_could_not_be_read_are_never_found(tmp_path, caplog):
+    """Another one takes their place, and a table that was begun with other features isn't gone on with."""
+    (tmp_path / "c.tsv").write_text("image0.jpg\tdog ball\nimage1.jpg\tdog\nimage2.jpg\tcat ball\nimage3.jpg\tcat\n")
+    features = np.ones((4, 1, 2))
+    features[0] = 0
+    store = FeatureStore(write_store(tmp_path / "store", features))
+    finder = KeywordFinder(tmp_path / "c.tsv", store, 2)
+    counts = write_image_ids(finder, ["dog ball"], tmp_path / "ids")
+    assert sorted(ImageIds(tmp_path / "ids").ids[0].tolist()) == [1, 2] and counts["absent_captions"] == 1
+    said = "1 of 4 captions (25.0 %) are of images that couldn't be read; they aren't used."
+    assert said in list(finder.warnings(counts, 1))
+    sound = FeatureStore(write_store(tmp_path / "sound", np.ones((4, 1, 2))))
+    sound.has_absent = False  # as a store says that was made by a command
+    assert finder.plan != KeywordFinder(tmp_path / "c.tsv", sound, 2).plan
+    none = FeatureStore(write_store(tmp_path / "none", np.zeros((4, 1, 2))))
+    with pytest.raises(InputError, match=r"but has none of them.* 4 captions are of images that couldn't be read\."):
+        write_image_ids(KeywordFinder(tmp_path / "c.tsv", none, 2), ["dog"], tmp_path / "no")

@@ -261,3 +261,18 @@ def test_impossible_flags_are_refused(world, flag, value):
     flags = ["--nouns", world / "nouns.tsv", "--image-features", world / "store", "--word-vectors", world / "vectors"]
     with pytest.raises(InputError, match=r"at least 1|0 or more|in 0\.\.4294967295"):
         open_finder(list(map(str, ["object", *flags, flag, value])))
+
+
+def test_images_that_could_not_be_read_are_never_found_nor_counted(world, tmp_path):
+    features = np.ones((13, 1, 2))
+    features[1] = 0
+    store, vectors = FeatureStore(write_store(tmp_path / "store", features)), WordVectors(world / "vectors")
+    found = NounCollection(world / "nouns.tsv", store, vectors, ENGLISH, 3)
+    assert (found.absent, found.unknown, sorted(found.rows[0].tolist())) == (1, 0, [0, 2, 3])
+    finder = ObjectFinder(found, store, vectors, All(), 4, 2)
+    counts = write_image_ids(finder, ["dog"], tmp_path / "ids")
+    assert sorted(ImageIds(tmp_path / "ids").ids[0].tolist()) == [-1, 0, 2, 3] and counts["absent_noun_lines"] == 1
+    assert any(
+        "1 of 12 lines of the collection (8.3 %) name images that" in said for said in finder.warnings(counts, 1)
+    )
+    assert NounCollection(world / "nouns.tsv", store, vectors, ENGLISH, 4).few == 1

@@ -201,3 +201,19 @@ def test_cells_of_another_size_are_refused_before_any_is_read(retriever, tmp_pat
     store = signed_store(tmp_path / "grid", "test", (2, 4, 7))
     with pytest.raises(InputError, match="trained on regions with 6 numbers, but these have 7"):
         retriever.check_cells(store)
+
+
+def test_a_folder_that_changes_while_it_is_loaded_is_refused(tmp_path, monkeypatch):
+    """Else it would bear the name of weights that it hasn't, and so would an index that it makes."""
+    folder = make_retriever(tmp_path / "one").folder
+    kind, whole = type(Retriever.load(folder)), type(Retriever.load(folder)).open
+
+    def changed(*given):
+        (folder / "meta.json").exists()
+        found = whole(*given)
+        found.sha256 = "0" * 64
+        return found
+
+    monkeypatch.setattr(kind, "open", changed)
+    with pytest.raises(InputError, match=rf"{folder} should stay as it is while it is loaded, but was changed"):
+        Retriever.load(folder)

@@ -49,7 +49,8 @@ def test_scenes_agree_with_an_example_worked_by_hand(tmp_path):
     assert np.allclose(table.scores, expected, atol=1e-3)
     assert counts == table.counts
     assert counts == {
-        "empty": 1, "no_vector": 2, "short": 0, "captions": 5, "unknown_captions": 0, "captions_without_vector": 1
+        "empty": 1, "no_vector": 2, "short": 0, "captions": 5, "unknown_captions": 0, "absent_captions": 0,
+        "captions_without_vector": 1,
     }  # fmt: skip
     assert "scene" in table.signature and "stop_words" in table.signature
 
@@ -194,3 +195,20 @@ def _captions(folder, text):
 
 def _rest(folder):
     return FeatureStore(folder / "store"), WordVectors(folder / "vectors")
+
+
+def test_images_that_could_not_be_read_are_never_found(tmp_path):
+    features = np.ones((5, 1, 2))
+    features[0] = 0
+    (tmp_path / "c.tsv").write_text(CAPTIONS)
+    words = WordVectors(write_vectors(tmp_path / "vectors", VECTORS))
+    store = FeatureStore(write_store(tmp_path / "store", features))
+    finder = SceneFinder(tmp_path / "c.tsv", store, words, 1)
+    counts = write_image_ids(finder, ["The dog"], tmp_path / "ids")
+    assert ImageIds(tmp_path / "ids").ids.tolist() == [[2]] and counts["absent_captions"] == 1
+    assert any(
+        "1 of 5 captions (20.0 %) are of images that couldn't be read" in said for said in finder.warnings(counts, 1)
+    )
+    sound = FeatureStore(write_store(tmp_path / "sound", np.ones((5, 1, 2))))
+    sound.has_absent = False  # as a store says that was made by a command
+    assert finder.plan != SceneFinder(tmp_path / "c.tsv", sound, words, 1).plan

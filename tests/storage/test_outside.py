@@ -22,6 +22,7 @@ from visual_grounding.storage.outside import (
     read_bytes,
     read_json,
     reading,
+    walk_folder,
 )
 
 READERS = (open_file, open_text, read_bytes, read_json, load_array)
@@ -137,3 +138,27 @@ def test_pipes_and_what_isnt_there_are_never_one_file_for_two_splits(tmp_path: P
     check_other_files({"train": [tmp_path / "a", tmp_path / "a"], "valid": [tmp_path / "b"], "test": [tmp_path / "no"]})
     with pytest.raises(InputError, match=r"^valid should have another file than train, but .*same is given for both u"):
         check_other_files({"train": [tmp_path / "b", tmp_path / "a"], "valid": [tmp_path / "same"]})
+
+
+def test_folders_that_are_links_are_walked_once(tmp_path: Path) -> None:
+    for name in ("photos/own", "elsewhere/deep", "photos/.hidden"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "x").touch()
+    (tmp_path / "photos/a").symlink_to("own")  # walked by its own name
+    (tmp_path / "photos/more").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "photos/other").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "photos/own/up").symlink_to(tmp_path / "photos")
+    (tmp_path / "elsewhere/back").symlink_to(tmp_path)
+    (tmp_path / "elsewhere/again").symlink_to("deep")
+    found = sorted(os.path.relpath(os.path.join(parent, name), tmp_path)
+                   for parent, names in walk_folder(tmp_path / "photos") for name in names)  # fmt: skip
+    assert found == ["photos/more/deep/x", "photos/own/x"]
+
+
+def test_a_folder_that_cannot_be_listed_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(InputError, match=rf"{tmp_path} can't be listed: Permission denied"):
+        list(walk_folder(tmp_path))

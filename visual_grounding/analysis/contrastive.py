@@ -27,10 +27,12 @@ from ..text.pieces import join_pieces
 from ..text.resemblance import letters
 
 CHANCE = 0.5
-_LINE = re.compile(r"([STHP])-(\d{1,18})(?:\t(.*))?")
+_LINE = re.compile(r"([STHPD])-(\d{1,18})(?:\t(.*))?")
 _UNKNOWN = (
     "<<unk>>"  # as fairseq-generate writes unknown words into targets; into hypotheses without the outer brackets
 )
+_NO_TEXT = re.compile(r"<+\s*unk\s*>+|\s")
+_UNKNOWN_SOURCE = "<unk>"
 
 
 class ScoredTargets(NamedTuple):
@@ -98,7 +100,7 @@ def read_scored_targets(path: str | Path) -> ScoredTargets:
     Raises:
         InputError: as `read_lines`; it isn't such a run, or a part of it.
     """
-    found: dict[str, dict[int, str]] = {kind: {} for kind in "STHP"}
+    found: dict[str, dict[int, str]] = {kind: {} for kind in "STHPD"}
     for match in filter(None, map(_LINE.fullmatch, read_lines(path))):
         kind, number = match[1], int(match[2])
         if number in found[kind]:
@@ -114,6 +116,7 @@ def read_scored_targets(path: str | Path) -> ScoredTargets:
             "Give its output, all of it: fairseq-generate … --score-reference > FILE."
         )
     order = range(max(numbers) + 1)
+    decoded = found.pop("D")
     for kind, lines in found.items():
         if len(lines) < len(order):  # the highest number may be any: it isn't counted up to
             first = next(number for number in order if number not in lines)
@@ -126,7 +129,9 @@ def read_scored_targets(path: str | Path) -> ScoredTargets:
             )
     scores, texts = zip(*(_score_and_text(path, number, found["H"][number]) for number in order))
     targets = [found["T"][number] for number in order]
-    other = [n for n in order if texts[n].replace("<unk>", "") != targets[n].replace(_UNKNOWN, "")]
+    # With --bpe or --tokenizer targets are printed as text, and hypotheses are so in D- alone.
+    texts = tuple(decoded[n].partition("\t")[2] if n in decoded else texts[n] for n in order)
+    other = [n for n in order if _NO_TEXT.sub("", texts[n]) != _NO_TEXT.sub("", targets[n])]
     if other:
         raise InputError(
             f"{path} should hold the scores of given translations, but {len(other)} of {len(order)} lines H- are other "
@@ -160,7 +165,8 @@ def check_same_sources(first: ScoredTargets, second: ScoredTargets) -> None:
             f"{first.path} and {second.path} should be of the same examples, but have {len(first.sources)} and "
             f"{len(second.sources)}."
         )
-    _refuse_other(first.path, second.path, first.sources, second.sources, "S", "source")
+    texts, others = _known(first.sources, second.sources, _UNKNOWN_SOURCE)
+    _refuse_other(first.path, second.path, texts, others, "S", "source")
 
 
 def check_same_examples(first: Sequence[ScoredTargets], second: Sequence[ScoredTargets]) -> None:
@@ -175,12 +181,14 @@ def check_same_examples(first: Sequence[ScoredTargets], second: Sequence[ScoredT
     """
     for ours, theirs in zip(first, second):
         check_same_sources(ours, theirs)
-        # What isn't in a model's vocabulary is no other text.
-        known = [
-            (a, b) if _UNKNOWN not in a + b else ("", "") for a, b in zip(ours.targets, theirs.targets, strict=True)
-        ]
-        texts, others = ([pair[side] for pair in known] for side in (0, 1))
+        texts, others = _known(ours.targets, theirs.targets, _UNKNOWN)
         _refuse_other(ours.path, theirs.path, texts, others, "T", "translation")
+
+
+def _known(first: list[str], second: list[str], unknown: str) -> tuple[list[str], list[str]]:
+    """Both, but for pairs with an unknown word: what isn't in a model's vocabulary is no other text."""
+    known = [(a, b) if unknown not in a + b else ("", "") for a, b in zip(first, second, strict=True)]
+    return [a for a, _ in known], [b for _, b in known]
 
 
 def _refuse_other(path: str, other_path: str, texts: list[str], others: list[str], kind: str, noun: str) -> None:

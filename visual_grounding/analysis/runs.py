@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
+from ..storage.whole_folder import BESIDE
 from .score_files import SCORES, ScoreFiles, read_score_files
 from .seeds import SeedsTest, compare_over_seeds, holm
 
@@ -76,7 +77,9 @@ def find_evaluations(run: Path, only: Sequence[str] = ()) -> dict[str, Path]:
     """
     if not run.is_dir():
         raise InputError(f"{run} should be the folder of a run, but there is no such folder.")
-    found = {path.parent.relative_to(run).as_posix(): path.parent for path in sorted(run.rglob(SCORES))}
+    folders = [path.parent for path in sorted(run.rglob(SCORES))]
+    # One that is being written, or was when it was killed, is none yet.
+    found = {folder.relative_to(run).as_posix(): folder for folder in folders if not folder.name.endswith(BESIDE)}
     if not found:
         raise InputError(
             f"{run} should have folders that `evaluate` wrote, but has no {SCORES} in it. Make one: "

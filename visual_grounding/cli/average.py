@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..errors import InputError
 
+_LAST = 10
 _AVERAGED = "averaged.pt"
 
 
@@ -20,9 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--inputs", nargs="+", metavar="CKPT", help="the checkpoints to average")
     source.add_argument("--checkpoint-dir", metavar="DIR", help="average the last epochs' checkpoint<epoch>.pt in DIR")
-    parser.add_argument(
-        "--last", type=int, default=10, metavar="N", help="with --checkpoint-dir: how many (default: 10)"
-    )
+    parser.add_argument("--last", type=int, metavar="N", help=f"with --checkpoint-dir: how many (default: {_LAST})")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for averaged.pt and meta.json")
 
 
@@ -39,9 +38,10 @@ def run(args: argparse.Namespace) -> None:
     from ..storage.file_set import write_file_set
     from ..storage.signature import signature
 
-    paths = (
-        [Path(path) for path in args.inputs] if args.inputs else last_epoch_checkpoints(args.checkpoint_dir, args.last)
-    )
+    if args.inputs and args.last is not None:
+        raise InputError("all checkpoints that are named are averaged, so --last says nothing.", "inputs")
+    last = _LAST if args.last is None else args.last
+    paths = [Path(path) for path in args.inputs] if args.inputs else last_epoch_checkpoints(args.checkpoint_dir, last)
     state = average_checkpoints(paths)
     out = Path(args.out)
     meta = {

@@ -129,13 +129,13 @@ def _diagnose_files(args: argparse.Namespace) -> Iterator["Finding"]:
     from ..diagnosis.findings import findings_of
 
     parts, unchecked = artefacts.Parts(), args.image_features_unchecked
-    # In this order, because ids, retriever, index and pictures are compared with the store and the text.
+    # In this order, because all else is compared with the store and the text, and ids and pictures with the index.
     checks: list[tuple[list[Path], Callable[[], Iterable[Finding]]]] = [
         (_given(args.image_features), lambda: artefacts.check_store(args.image_features, parts, args.whole_store)),
         (_given(args.text), lambda: artefacts.check_text(args.text, parts)),
-        (_given(args.image_ids), lambda: artefacts.check_image_ids(args.image_ids, args.text, parts)),
         (_given(args.retriever), lambda: artefacts.check_retriever(args.retriever, parts, unchecked)),
         (_given(args.index), lambda: artefacts.check_index(args.index, parts, args.whole_store)),
+        (_given(args.image_ids), lambda: artefacts.check_image_ids(args.image_ids, args.text, parts)),
         (
             [Path(source) for source in args.images or []],
             lambda: artefacts.check_images(named_sources(args), open_image_source(args), parts),

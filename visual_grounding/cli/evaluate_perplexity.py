@@ -90,9 +90,8 @@ def run(args: argparse.Namespace) -> None:
     if not words:
         raise InputError(f"{args.split} has no hidden word.", "split")
     draws = draw_sentences(len(masks), args.bootstrap_samples, args.seed)
-    stores = {trained.task.images.store.signature for trained, _, _ in runs.values() if trained.sees}
-    if len(stores) > 1 and "twin" in told and told["twin"].regions.any():
-        print("warning: the twin's regions are of other features, so its region loss is left out.", file=sys.stderr)
+    if said := _other_regions(told, [trained for trained, _, _ in runs.values()]):
+        print(f"warning: {said}, so its region loss is left out.", file=sys.stderr)
         told["twin"].regions[:] = 0
     resampled = {name: _resampled(each, draws) for name, each in told.items()}
     systems: dict[str, Any] = {"hypothesis": None, "twin": None}
@@ -121,6 +120,7 @@ def run(args: argparse.Namespace) -> None:
         "test_set": {"file": args.split, "sha256": _digest(lines_of(masks))},
         "metrics": metrics,
         "systems": systems,
+        "conventions": {"region_loss": told["hypothesis"].hidden} if "region_loss" in metrics else {},
         "resampling": {"samples": args.bootstrap_samples, "seed": args.seed},
         "interval": f"95 %, bootstrap over lines, {args.bootstrap_samples} resamplings, seed {args.seed}",
         "comparison": comparison,
@@ -131,6 +131,23 @@ def run(args: argparse.Namespace) -> None:
     }
     write_score_files(args.out, report, drawn)
     print("\n".join(_table(report)))
+
+
+def _other_regions(told: dict[str, "Told"], models: list[Any]) -> str:
+    """Why the twin's region loss can't be compared; nothing where it can, or where there is none.
+
+    A model is compared with itself whatever regions other images hide: those are its images then.
+    """
+    if "twin" not in told or not all(each.regions.any() for each in told.values()):
+        return ""
+    first, twin = models
+    if first.path == twin.path:
+        return ""
+    if first.task.images.store.signature != twin.task.images.store.signature:
+        return "the twin's regions are of other features"
+    if told["hypothesis"].hidden != told["twin"].hidden:
+        return "the twin hides other regions (--region-mask-prob, --images-per-sentence, --image-ids)"
+    return ""
 
 
 def _resampled(told: "Told", draws: "np.ndarray") -> dict[str, "ResampledScore"]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .scoring import aligned
+from .scoring import aligned, small_p
 
 
 def table_of(report: dict[str, Any], labels: dict[str, str]) -> list[str]:
@@ -51,7 +51,7 @@ def table_of(report: dict[str, Any], labels: dict[str, str]) -> list[str]:
 
 def _tested(label: str, test: dict[str, Any]) -> list[str]:
     interval = f"{test['low']:+.2f} … {test['high']:+.2f}"
-    return [label, f"{test['delta']:+.2f}", interval, f"{test['p_value']:.4f}"]
+    return [label, f"{test['delta']:+.2f}", interval, small_p(test["p_value"])]
 
 
 def _with_spread(score: dict[str, Any] | None) -> str:

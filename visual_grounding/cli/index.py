@@ -79,6 +79,8 @@ def run(args: argparse.Namespace) -> None:
     retriever = Retriever.load(args.retriever, str(choose_device(args.device)))
     store: FeatureStore | PixelSource
     if args.images is None:
+        if args.image_column or args.key_column:
+            raise InputError("columns are those of pictures in parquet, but a feature store is given.", "images")
         store = FeatureStore(args.image_features)
         warn_of_unknown_making(retriever, args.image_features_unchecked)
     elif retriever.preprocessing is None:

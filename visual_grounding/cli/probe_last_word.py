@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError
 from .probing import PACKAGES, add_model, add_running, changes_of, check_running, shown, write_results
-from .scoring import aligned, meta_of
+from .scoring import aligned, meta_of, small_p
 
 if TYPE_CHECKING:
     import numpy as np
@@ -262,6 +262,6 @@ def _table(report: dict[str, Any]) -> list[str]:
             one, other = pair["first"], pair["second"]
             names = [f"{one['system']}.{one['images']} - {other['system']}.{other['images']}", one["languages"]]
             names += [one["masked"], pair["predicted"], str(pair["n"])]
-            rows.append([*names, shown(delta, 1, sign=True), f"{pair['p_value']:.4f}"])
+            rows.append([*names, shown(delta, 1, sign=True), small_p(pair["p_value"])])
         lines += ["", f"test: {report['test']}", "", *aligned(rows)]
     return [*lines, "", f"intervals: {report['interval']}; of differences a bootstrap"]

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ..analysis.corpus_statistics import Statistics
 
 
+_GROUNDED_ABOVE = 100
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     parser.add_argument(
@@ -53,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grounded-above",
         type=int,
-        default=100,
+        default=_GROUNDED_ABOVE,
         metavar="N",
         help="a type is grounded if it occurs more than N times in the captions (default: %(default)s)",
     )
@@ -77,6 +80,8 @@ def run(args: argparse.Namespace) -> None:
     from ..text.tokenizer_bridge import TokenizerBridge
 
     texts = _texts(args)
+    if args.captions is None and (args.stop_words is not None or args.grounded_above != _GROUNDED_ABOVE):
+        raise InputError("what counts as grounded is told by captions: name them.", "captions")
     check_at_least_one(grounded_above=args.grounded_above)
     check_language(args.language)
     stop_words = ENGLISH if args.stop_words is None else stop_words_named(args.stop_words)

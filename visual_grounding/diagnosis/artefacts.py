@@ -12,7 +12,7 @@ from ..errors import InputError
 from ..features.store import FeatureStore
 from ..images.sources import ImageSource, UnreadableImage, read_image
 from ..storage.artefact import META, PARTIAL
-from ..storage.lines import read_lines
+from ..storage.lines import read_lines, sha256_of_lines
 from ..storage.unfinished import Unfinished
 from .columns import check_columns
 from .findings import Finding, note, ok, wrong
@@ -226,6 +226,9 @@ def _check_table(ids: "ImageIds", text: Path | None, parts: Parts) -> Iterator[F
         except InputError as error:
             fits = False
             yield wrong(str(error))
+    elif parts.index is not None and ids.keys_sha256 != parts.index.keys_sha256:
+        fits = False
+        yield wrong(f"{ids.folder} is of other images than {parts.index.folder}: their keys differ.")
     if parts.text is not None and text is not None:
         try:
             ids.check_lines(len(parts.text), str(text))
@@ -317,6 +320,12 @@ def check_images(source: str, images: ImageSource, parts: Parts) -> Iterator[Fin
         )
     else:
         yield ok(f"{source}: {total} pictures, {len(sample)} of them decoded.")
+    if (
+        parts.store is None
+        and parts.index is not None
+        and sha256_of_lines(list(images.keys)) != parts.index.keys_sha256
+    ):
+        yield wrong(f"{parts.index.folder} is of other images than {source}: their keys differ.")
     if parts.store is not None:
         here = set(images.keys)
         missing = [key for key in parts.store.keys() if key not in here]  # noqa: SIM118 - it is no dict

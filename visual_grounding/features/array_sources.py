@@ -153,6 +153,10 @@ def open_arrays(
             f"{path} should end in .npy, .pt or .pth, .tsv, {', '.join(SUFFIXES)} or .lmdb, or be a folder of one file "
             f"per image.{hint}"
         )
+    if fields is not None:
+        raise InputError(f"columns are named for a table that ends in .tsv, but {path} is none.", "fields")
+    if array_name is not None and path.suffix == ".npy":
+        raise InputError(f"an array is named where a file has several, but {path} is a single one.", "array")
     if names is None:
         raise InputError(f"{path} needs the image key of each row: a file with one key a line.", "keys")
     files = {name: Path(file) for name, file in beside.items()}

@@ -47,6 +47,9 @@ class FeatureStore:
         counts = {"images": int, "regions": int, "size": int}
         meta = read_meta(self.folder, FEATURE_STORE, **counts, keys_sha256=str, signature=str)
         self.keys_sha256: str = meta["keys_sha256"]
+        self.has_absent: bool = any(
+            meta.get(name) != 0 for name in ("unreadable", "zero")
+        )  # also where nothing is said
         self.plan: dict[str, Any] = meta.get("plan", {})
         self._keys = Keys(self.folder / "keys.txt", meta["images"], self.keys_sha256)
         check_fields(self.folder / META, {"plan": self.plan}, {"plan": dict})
@@ -174,6 +177,15 @@ class FeatureStore:
             empty[empty] = ~self._rows("features", self.features, part[empty]).any(axis=(-2, -1))
             found[start : start + 1024] = empty
         return found
+
+    def present_rows(self, keys: Iterable[str]) -> tuple[dict[str, int], set[str]]:
+        """Rows of those of these keys of which there is something, and those that couldn't be read: not to be found."""
+        rows = self.rows_of(keys)
+        if not rows or not self.has_absent:
+            return rows, set()
+        absent = self.absent(np.fromiter(rows.values(), dtype=np.int64, count=len(rows)))
+        gone = {key for key, none in zip(rows, absent.tolist()) if none}
+        return {key: row for key, row in rows.items() if key not in gone}, gone
 
     def column(self, name: str) -> np.ndarray:
         """One of the optional columns, memory-mapped.

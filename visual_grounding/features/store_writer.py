@@ -186,11 +186,12 @@ class StoreWriter:
         except (TypeError, ValueError, IndexError) as error:
             partial = self._artefact.partial
             raise InputError(f"{partial} has a broken list of unreadable images: {error}. Delete {partial}.") from error
-        self._refuse_unreadable(unreadable)
+        self._refuse_unreadable(unreadable, f" If it was mended since, delete {self._artefact.partial}.")
         if len(unreadable) == images:
             key, reason = unreadable[0]
             raise InputError(
-                f"All {images} images are unreadable; the first is {key} ({reason}). Is this the right place?"
+                f"All {images} images are unreadable; the first is {key} ({reason}). Is this the right place? When "
+                f"that is mended, delete {self._artefact.partial}, which remembers them, and run this again."
             )
         zero, cleared, *left_out = (sum(note.get(name, 0) for note in notes) for name in _COUNTS)
         self._refuse_cleared(cleared)
@@ -213,10 +214,10 @@ class StoreWriter:
     def _listed(self) -> list[tuple[str, str]]:
         return read_unreadable(self._artefact.out)
 
-    def _refuse_unreadable(self, unreadable: Sequence[tuple[str, str]]) -> None:
+    def _refuse_unreadable(self, unreadable: Sequence[tuple[str, str]], remedy: str = "") -> None:
         if self.strict and unreadable:
             key, reason = unreadable[0]
-            raise InputError(f"{key} is unreadable ({reason}); strictly, no such image is allowed.", "strict")
+            raise InputError(f"{key} is unreadable ({reason}); strictly, no such image is allowed.{remedy}", "strict")
 
     def _refuse_cleared(self, count: int, said: np.ndarray | None = None, shard: Shard | None = None) -> None:
         if self.strict and count:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..storage.lines import read_lines
+from ..storage.outside import walk_folder
 from .decoding import UnreadableImage
 from .keys import MAX_BYTES, digest_of, is_image_name
 
@@ -57,8 +58,7 @@ def listed_images(path: Path) -> ImageFiles:
 
 
 def _names_below(folder: Path) -> Iterable[str]:
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    for parent, names in walk_folder(folder):
         for name in names:
             if is_image_name(name):
                 yield os.path.relpath(os.path.join(parent, name), folder)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from hashlib import sha256
 from typing import NamedTuple
 
 import numpy as np
@@ -24,12 +25,16 @@ class Told(NamedTuple):
         bits: (S,) summed over a line's words;  words: (S,) how many there are
         distances: (S,) 1/F Σ_f |r_f − r̂_f|, summed over a line's regions;  regions: (S,) how many there are, 0 of a
             model that learned none
+
+    Attributes:
+        hidden: sha256 of which regions of which lines were hidden.
     """
 
     bits: np.ndarray
     words: np.ndarray
     distances: np.ndarray
     regions: np.ndarray
+    hidden: str
 
 
 def lines_of(dataset: FairseqDataset) -> MaskedLines:
@@ -115,27 +120,30 @@ def tell_hidden(trained: Trained, dataset: FairseqDataset, batch_size: int, take
         returns: (S,) each
     """
     size = len(dataset)
-    told = Told(np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size), np.zeros(size, dtype=np.int64))
+    bits, distances, places = np.zeros(size), np.zeros(size), [b""] * size
+    counts = {name: np.zeros(size, dtype=np.int64) for name in ("words", "regions")}
     model, words = trained.model, trained.model.encoder.text.words
     with torch.no_grad():
         for batch in batches(dataset, range(len(dataset)), batch_size):
             rows = batch["id"].numpy()
             hidden = batch["hidden_words"]  # (B, T)
-            told.words[rows] = hidden.sum(dim=1).numpy()
+            counts["words"][rows] = hidden.sum(dim=1).numpy()
             net_input = on_device(trained, batch["net_input"])
             if hidden.any():
                 tokens, asked = net_input["src_tokens"], hidden.to(trained.device)
                 states = model.word_states(tokens, asked, net_input.get("visual"), trained.task.mask)
                 scores = states @ words.T + model.word_head.bias  # (K, V)
-                bits = cross_entropy(scores.float(), tokens[asked], reduction="none").double() / math.log(2)
-                np.add.at(told.bits, rows[hidden.nonzero()[:, 0].numpy()], bits.cpu().numpy())
+                each = cross_entropy(scores.float(), tokens[asked], reduction="none").double() / math.log(2)
+                np.add.at(bits, rows[hidden.nonzero()[:, 0].numpy()], each.cpu().numpy())
             if batch["region_side"].any():
                 asked = on_device(trained, {name: batch[name] for name in ("hidden_regions", "region_side")})
                 predicted = model(**net_input, mask=trained.task.mask, **asked).regions  # (J, F)
                 hidden = batch["hidden_regions"] & batch["region_side"][:, None, None]  # (B, N, R)
                 right = batch["net_input"]["visual"]["features"][hidden].float()  # (J, F)
                 far = (predicted.float().cpu() - right).abs().mean(dim=1).double()
-                np.add.at(told.distances, rows[hidden.nonzero()[:, 0].numpy()], far.numpy())
-                told.regions[rows] = hidden.flatten(1).sum(dim=1).numpy()
+                np.add.at(distances, rows[hidden.nonzero()[:, 0].numpy()], far.numpy())
+                counts["regions"][rows] = hidden.flatten(1).sum(dim=1).numpy()
+                for row, of_line in zip(rows.tolist(), hidden.numpy()):
+                    places[row] = f"{of_line.shape}".encode() + of_line.tobytes()
             taken(len(rows))
-    return told
+    return Told(bits, counts["words"], distances, counts["regions"], sha256(b"\n".join(places)).hexdigest())

@@ -12,6 +12,7 @@ from ..features.store import FeatureStore
 from ..text.captions import iterate_captions
 from ..text.word_vectors import WordVectors, unit
 from .image_ids import NO_IMAGE
+from .topic_table import unreadable
 
 if TYPE_CHECKING:  # torch is imported when it is needed: the help of a command line does without
     from torch import Tensor
@@ -34,6 +35,7 @@ class CaptionVectors:
     Attributes:
         captions: how many there are.
         unknown: those whose image isn't in the store.
+        absent: those whose image couldn't be read.
         wordless: of the others those that have no word with a vector.
 
     Raises:
@@ -45,15 +47,16 @@ class CaptionVectors:
     ) -> None:
         self._vectors_file, self._rows_file = folder / "vectors", folder / "rows"
         self._size = vectors.size
-        self.captions = self.unknown = self.wordless = 0
+        self.captions = self.unknown = self.absent = self.wordless = 0
         lines = iterate_captions(captions)
         with open(self._vectors_file, "wb") as vectors_file, open(self._rows_file, "wb") as rows_file:
             while batch := list(islice(lines, _CAPTIONS)):
                 self.captions += len(batch)
-                rows = store.rows_of(key for key, _ in batch)
+                rows, absent = store.present_rows(key for key, _ in batch)
                 for key, caption in batch:
                     if key not in rows:
-                        self.unknown += 1
+                        self.absent += key in absent
+                        self.unknown += key not in absent
                         continue
                     found = vectors.of_text(caption, stop_words)
                     if found is None:
@@ -61,13 +64,14 @@ class CaptionVectors:
                         continue
                     vectors_file.write(unit(found).tobytes())
                     rows_file.write(np.int32(rows[key]).tobytes())
-        if self.unknown == self.captions:
+        if self.unknown + self.absent == self.captions:
             key, _ = next(iterate_captions(captions))
             raise InputError(
                 f"{captions} should describe images of feature store {store.folder}, but has none of them, such as "
                 f"{key!r}; the store's are like {next(iter(store.keys()), '')!r}."
+                f"{unreadable(self.absent, 'captions')}"
             )
-        if self.unknown + self.wordless == self.captions:
+        if self.unknown + self.absent + self.wordless == self.captions:
             raise InputError(
                 f"{captions} should have words that {vectors.path} has vectors of, but has none. Are they of another "
                 "language?"

@@ -114,6 +114,7 @@ class DenseFinder(Finder):
         from .retriever import Retriever
 
         self.__dict__ = {**state, "retriever": Retriever.load(**state["retriever"])}
+        self.collection.check_retriever(self.retriever)  # its folder may hold another one by now
 
     def search(self, lines: list[str], empty: np.ndarray, excluded: np.ndarray | None) -> Found:
         """The nearest images. Sentences of which the retriever reads nothing, such as unprintable characters, get none.

@@ -373,7 +373,10 @@ def _list_unreadable(artefact: ShardedArtefact, unreadable: list[list[str]], ima
         return
     if len(unreadable) == images:
         key, reason = unreadable[0]
-        raise InputError(f"All {images} images are unreadable; the first is {key} ({reason}). Is this the right place?")
+        raise InputError(
+            f"All {images} images are unreadable; the first is {key} ({reason}). Is this the right place? When that is "
+            f"mended, delete {artefact.partial}, which remembers them, and run this again."
+        )
     artefact.add_lines(UNREADABLE, (f"{key}\t{reason}" for key, reason in unreadable))
 
 

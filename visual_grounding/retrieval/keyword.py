@@ -59,6 +59,7 @@ class KeywordFinder(LookingUp[TopicTable]):
             "stop_words_sha256": sha256_of_lines(sorted(stop_words)),
             "topic_words": TOPIC_WORDS,
             "n": images_per_sentence,
+            **({"features_made_from": store.digest} if store.has_absent else {}),  # says which are found
         }
         self.signed = {"captions": captions_sha256[:8], "topic_words": TOPIC_WORDS, "stop_words": len(stop_words)}
 
@@ -124,7 +125,8 @@ class KeywordFinder(LookingUp[TopicTable]):
         Shapes:
             ids: (S, N);  excluded: (S,)
         """
-        captions = {"captions": self.table.captions, "unknown_captions": self.table.unknown}
+        table = self.table
+        captions = {"captions": table.captions, "unknown_captions": table.unknown, "absent_captions": table.absent}
         return Conclusion({**counts, **captions}, {})
 
     def warnings(self, counts: Mapping[str, int], lines: int) -> Iterator[str]:
@@ -136,3 +138,5 @@ class KeywordFinder(LookingUp[TopicTable]):
         yield from warn_of(counts["short"], lines, said)
         said = f"are of images that {self.collection.folder} doesn't have; they aren't used."
         yield from warn_of(counts["unknown_captions"], counts["captions"], said, "captions")
+        said = "are of images that couldn't be read; they aren't used."
+        yield from warn_of(counts.get("absent_captions", 0), counts["captions"], said, "captions")

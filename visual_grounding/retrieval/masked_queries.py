@@ -5,6 +5,7 @@ the mask stands in the table, and training uses it.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..text.words import digest_of_symbols
 from .image_ids import AROUND
 
 MAX_PIECES = 64  # of `--task grounded_lm`
+_TOGETHER = 1000  # lines: what the tokenizer makes of them takes many times their memory, and is let go
 
 
 class MaskedQueries(NamedTuple):
@@ -66,7 +68,8 @@ def mask_queries(
         )
     words = WordsOfPieces(bridge)
     queries, pieces, masks = [], [], []
-    for place, numbers in enumerate(bridge.numbers_of(lines)):
+    cut = (bridge.numbers_of(lines[start : start + _TOGETHER]) for start in range(0, len(lines), _TOGETHER))
+    for place, numbers in enumerate(chain.from_iterable(cut)):
         pieces.append(len(numbers))
         read = np.array(numbers[: max_pieces - AROUND], dtype=np.int64)
         hidden = generator_of(seed, place).random(len(read)) < probability

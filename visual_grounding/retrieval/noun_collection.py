@@ -12,6 +12,7 @@ from ..features.store import FeatureStore
 from ..storage.lines import iterate_lines
 from ..text.word_vectors import WordVectors, unit
 from ..text.words import split_words
+from .topic_table import unreadable
 
 _LINES = 2**13  # at a time; their keys are looked up by reading the store's once
 
@@ -68,6 +69,7 @@ class NounCollection:
         rows: the images of each noun, in the order in which they are taken.
         lines: how many there are.
         unknown: those whose image isn't in the store.
+        absent: those whose image couldn't be read.
         few: nouns with fewer images.
         wordless: nouns without a vector.
 
@@ -115,20 +117,23 @@ class NounCollection:
     def _read(self, path: Path, store: FeatureStore) -> tuple[dict[tuple[str, str], list[int]], int]:
         """The rows of each noun, once each, in the order of lines; and how many lines there are."""
         found: dict[tuple[str, str], dict[int, None]] = {}
-        lines, count, self.unknown, first = iterate_nouns(path), 0, 0, ""
+        lines, count, first = iterate_nouns(path), 0, ""
+        self.unknown = self.absent = 0
         while batch := list(islice(lines, _LINES)):
-            known = store.rows_of(line.key for line in batch)
+            known, absent = store.present_rows(line.key for line in batch)
             count, first = count + len(batch), first or batch[0].key
             for line in batch:
                 rows = found.setdefault((line.lemmas.strip().lower(), line.definition.strip()), {})
                 if line.key in known:
                     rows[known[line.key]] = None
                 else:
-                    self.unknown += 1
-        if self.unknown == count:
+                    self.absent += line.key in absent
+                    self.unknown += line.key not in absent
+        if self.unknown + self.absent == count:
             raise InputError(
                 f"{path} should name images of feature store {store.folder}, but names none of them, such as "
                 f"{first!r}; the store's are like {next(iter(store.keys()), '')!r}."
+                f"{unreadable(self.absent, 'lines')}"
             )
         return {noun: list(rows) for noun, rows in found.items()}, count
 

@@ -143,6 +143,8 @@ class ObjectFinder(Finder):
             "stop_words_sha256": sha256_of_lines(sorted(stop_words)),
             "images_per_noun": args.images_per_noun,
         }
+        if store.has_absent:  # says which are found
+            plan["features_sha256"] = store.digest
         clusters = min(CLUSTERS, args.images_per_sentence) if args.clusters is None else args.clusters
         return cls(found, store, vectors, nouns, args.images_per_sentence, clusters, args.seed, plan)
 
@@ -235,6 +237,7 @@ class ObjectFinder(Finder):
             "nouns_without_vector": objects.wordless,
             "noun_lines": objects.lines,
             "unknown_noun_lines": objects.unknown,
+            "absent_noun_lines": objects.absent,
         }
         return Conclusion({**counts, **nouns}, {})
 
@@ -257,6 +260,8 @@ class ObjectFinder(Finder):
         yield from warn_of(counts["nouns_without_vector"], nouns, said, "nouns")
         said = f"name images that {self.collection.folder} doesn't have; they aren't used."
         yield from warn_of(counts["unknown_noun_lines"], counts["noun_lines"], said, "lines of the noun collection")
+        said = "name images that couldn't be read; they aren't used."
+        yield from warn_of(counts.get("absent_noun_lines", 0), counts["noun_lines"], said, "lines of the collection")
 
 
 def centroids(vectors: np.ndarray, clusters: int, seed: int) -> np.ndarray:

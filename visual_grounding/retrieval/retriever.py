@@ -122,7 +122,11 @@ class Retriever(ABC):
         description = read_description(folder)
         wanted = f"{folder / CONFIG}: kind"
         kind = class_named(description.kind, KINDS, "retrievers", Retriever, wanted)  # type: ignore[type-abstract]
-        return kind.open(folder, description, device)
+        before = sha256_of_files(folder, kind.files)
+        found = kind.open(folder, description, device)
+        if found.sha256 != before:  # it would bear the name of weights that it hasn't
+            raise InputError(f"{folder} should stay as it is while it is loaded, but was changed. Load it again.")
+        return found
 
     @classmethod
     @abstractmethod

@@ -63,6 +63,7 @@ class SceneFinder(LookingUp[CaptionVectors]):
             "vectors_sha256": vectors.sha256,
             "stop_words_sha256": sha256_of_lines(sorted(stop_words)),
             "n": images_per_sentence,
+            **({"features_made_from": store.digest} if store.has_absent else {}),  # says which are found
         }
         self.signed = {
             "captions": captions_sha256[:8],
@@ -128,6 +129,7 @@ class SceneFinder(LookingUp[CaptionVectors]):
         captions = {
             "captions": table.captions,
             "unknown_captions": table.unknown,
+            "absent_captions": table.absent,
             "captions_without_vector": table.wordless,
         }
         return Conclusion({**counts, **captions}, {})
@@ -142,6 +144,8 @@ class SceneFinder(LookingUp[CaptionVectors]):
         )
         said = f"are of images that {self.collection.folder} doesn't have; they aren't used."
         yield from warn_of(counts["unknown_captions"], counts["captions"], said, "captions")
+        said = "are of images that couldn't be read; they aren't used."
+        yield from warn_of(counts.get("absent_captions", 0), counts["captions"], said, "captions")
         said = f"have no word that {self.vectors.path} has a vector of; they aren't used."
         yield from warn_of(counts["captions_without_vector"], counts["captions"], said, "captions")
 

@@ -74,6 +74,15 @@ def topic_words(words: list[str], rarity: Mapping[str, float], count: int = TOPI
     return sorted(times, key=lambda word: -round(times[word] * rarity[word], 9))[:count]
 
 
+def unreadable(count: int, things: str) -> str:
+    """What to add where nothing of a collection can be found: how much of it is of images that couldn't be read.
+
+    >>> unreadable(0, "captions"), unreadable(2, "captions")
+    ('', " 2 captions are of images that couldn't be read.")
+    """
+    return f" {count} {things} are of images that couldn't be read." if count else ""
+
+
 class TopicTable:
     """The lookup table: the images of each topic word.
 
@@ -90,6 +99,7 @@ class TopicTable:
     Attributes:
         captions: G.
         unknown: captions whose image isn't in the store.
+        absent: those whose image couldn't be read.
         rarity: `inverse_frequency` of the words in the table.
 
     Raises:
@@ -106,7 +116,7 @@ class TopicTable:
     ) -> None:
         self._votes = np.zeros(len(store), dtype=np.uint8)
         with_word: Counter[str] = Counter()
-        self.captions = self.unknown = 0
+        self.captions = self.unknown = self.absent = 0
         for _, caption in iterate_captions(captions):
             self.captions += 1
             with_word.update(set(content_words(caption, stop_words)))
@@ -116,20 +126,22 @@ class TopicTable:
         with open(pairs, "wb") as file:
             lines = iterate_captions(captions)
             while batch := list(islice(lines, _CAPTIONS)):
-                rows = store.rows_of(key for key, _ in batch)
+                rows, absent = store.present_rows(key for key, _ in batch)
                 found = array("i")
                 for key, caption in batch:
                     if key not in rows:
-                        self.unknown += 1
+                        self.absent += key in absent
+                        self.unknown += key not in absent
                         continue
                     for word in topic_words(content_words(caption, stop_words), rarity, count):
                         found.extend((self._numbers.setdefault(word, len(self._numbers)), rows[key]))
                 file.write(found.tobytes())
-        if self.unknown == self.captions:
+        if self.unknown + self.absent == self.captions:
             key, _ = next(iterate_captions(captions))
             raise InputError(
                 f"{captions} should describe images of feature store {store.folder}, but has none of them, such as "
                 f"{key!r}; the store's are like {next(iter(store.keys()), '')!r}."
+                f"{unreadable(self.absent, 'captions')}"
             )
         self.rarity = {word: rarity[word] for word in self._numbers}
         self._sort(pairs)

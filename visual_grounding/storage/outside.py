@@ -77,6 +77,35 @@ def check_other_files(splits: Mapping[str, Sequence[str | Path]]) -> None:
                 )
 
 
+def walk_folder(folder: str | Path) -> Iterator[tuple[str, list[str]]]:
+    """A folder and all below it, hidden ones apart: each with the names of its files, in no particular order.
+
+    A link to a folder elsewhere is followed, as links to files are; one to a folder that is walked anyway isn't.
+
+    Raises:
+        InputError: one of them can't be listed.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"{error.filename} can't be listed: {error.strerror or error}.") from error
+
+    root = os.path.realpath(folder)
+    walked = [root]
+    for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        kept = []
+        for name in sorted(name for name in folders if not name.startswith(".")):
+            path = os.path.join(parent, name)
+            if os.path.islink(path):
+                place = os.path.realpath(path)
+                around = [os.path.commonpath([each, place]) for each in walked]
+                if place == around[0] or any(common == each for common, each in zip(around, walked)):
+                    continue
+                walked.append(place)
+            kept.append(name)
+        folders[:] = kept
+        yield parent, names
+
+
 def open_file(path: str | Path, pipes: bool = False) -> io.BufferedReader:
     """A file's bytes, to be read.
 

@@ -15,6 +15,7 @@ from .cutting import CutText
 from .vokenizer import Labels, Vokenizer
 
 TEMPERATURE = 0.01  # γ
+_TOGETHER = 1000  # captions: what the tokenizer makes of them takes many times their memory, and is let go
 _LARGEST_EXPONENT = 600.0  # exp of 709 is the largest in float64, and many are added up
 
 
@@ -78,8 +79,10 @@ class TermFrequencyVokenizer(Vokenizer):
         counts: dict[int, Counter[int]] = defaultdict(Counter)
         texts = [(number_of[key], text) for key, text in captions if key in number_of]
         captions_sha256 = sha256_of_lines([f"{number}\t{text}" for number, text in texts])
-        for (image, _), pieces in zip(texts, bridge.numbers_of(text for _, text in texts)):
-            counts[image].update(pieces)
+        for start in range(0, len(texts), _TOGETHER):
+            block = texts[start : start + _TOGETHER]
+            for (image, _), pieces in zip(block, bridge.numbers_of(text for _, text in block)):
+                counts[image].update(pieces)
         if not counts:
             raise InputError(
                 f"some of the {len(candidates.keys)} candidates, such as {candidates.keys[0]!r}, should have captions, "

@@ -1,5 +1,6 @@
 """torchvision's classifiers, cut off after the last map: ResNet, ResNeXt, wide ResNet, EfficientNet."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from ...storage.weights import load_strictly, read_weights
 from .backbone import Backbone
 from .preprocessing import Preprocessing
 from .weights import Scaled, is_file
+
+logger = logging.getLogger(__name__)
 
 _FAMILIES = ("resnet", "resnext", "wide_resnet", "efficientnet")
 
@@ -41,9 +44,21 @@ def load_torchvision(name: str, weights: str | None, image_size: int | None, see
         label = f"random-{seed}"
     elif weights is not None and is_file(weights):
         path = Path(weights)
-        origin = next((entry for entry in known if entry.url.endswith("/" + path.name)), origin)
         load_strictly(model, read_weights(path), path, name)
-        label = f"sha256-{sha256_of_file(path)}"
+        digest = sha256_of_file(path)
+        # By its content, or its name: those of torchvision's files end in -DIGITS.pth, the first of their sha256.
+        endings = f"-{digest[:8]}.pth", f"/{path.name}"
+        released = next((entry for end in endings for entry in known if entry.url.endswith(end)), None)
+        if released is None:
+            logger.warning(
+                "%s is none of torchvision's files for %s, so pictures are framed as for %s: if it was trained on "
+                "others, say so by --image-size.",
+                path,
+                name,
+                origin,
+            )
+        origin = released or origin
+        label = f"sha256-{digest}"
     else:
         origin = named_weights(name, known, weights)
         load_strictly(model, download(origin, name), origin.url, name)

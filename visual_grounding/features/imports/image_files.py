@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import InputError, in_short
 from ...images.keys import MAX_BYTES
-from ...storage.outside import open_file
+from ...storage.outside import open_file, walk_folder
 from ..array_files import TORCH_SUFFIXES, UnreadableArray, array_names, read_arrays, sample_digest
 from .field_names import Wanted
 from .image_keys import KeyFormat
@@ -189,6 +189,5 @@ def files_by_key(folder: Path) -> dict[str, Path]:
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    for parent, names in walk_folder(folder):
         yield from (Path(parent, name) for name in names if name.endswith(IMAGE_SUFFIXES) and not name.startswith("."))

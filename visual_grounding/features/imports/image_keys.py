@@ -11,7 +11,7 @@ from ...errors import InputError
 from ...images.keys import check_keys
 from ...storage.lines import read_lines
 from ...storage.outside import read_bytes
-from ..array_files import UnreadableArray
+from ..array_files import TORCH_SUFFIXES, UnreadableArray
 from .safe_pickle import load_numbers
 
 AS_IT_IS = "{id}"
@@ -74,7 +74,7 @@ def read_key_file(path: str | Path, key_format: KeyFormat) -> list[str]:
         InputError: it is empty, broken, has a key twice, or isn't a row for each of as many ids.
     """
     path = Path(path)
-    if path.suffix not in (".pkl", ".pickle"):
+    if not _is_pickle(path):
         keys = read_lines(path)
     else:
         try:
@@ -90,6 +90,15 @@ def read_key_file(path: str | Path, key_format: KeyFormat) -> list[str]:
         raise InputError(f"{path} should have one image key a line, but is empty.")
     check_keys(keys, path)
     return keys
+
+
+def is_key_list(arrays: str | Path, keys: str | Path | None) -> bool:
+    """Whether keys are lines beside one array for the collection, rather than made of ids."""
+    return keys is not None and not _is_pickle(keys) and Path(arrays).suffix in (".npy", *TORCH_SUFFIXES)
+
+
+def _is_pickle(keys: str | Path) -> bool:
+    return Path(keys).suffix in (".pkl", ".pickle")
 
 
 def _are_rows(numbers: list[Any]) -> bool:
