@@ -92,6 +92,8 @@ def test_stop_words_are_chosen(world: Path, capsys: pytest.CaptureFixture[str]) 
         (["--text", "captions"], "--text should be NAME=FILE, but is 'captions'."),
         (["--text", "wiki=nowhere"], "nowhere can't be read: No such file or directory."),
         (["--stop-words", "xx"], "but there is no xx."),
+        (["--grounded-above", "5"], "what counts as grounded is told by captions: name them. See --captions."),
+        (["--stop-words", "de"], "what counts as grounded is told by captions: name them. See --captions."),
     ],
 )
 def test_what_cannot_be_counted_is_refused(

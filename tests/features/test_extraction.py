@@ -209,6 +209,17 @@ def test_strict_stops_at_the_first_unreadable_image(images: Path, tmp_path: Path
         extract_map(open_images(images), averages(), tmp_path / "out", device="cpu", strict=True)
 
 
+def test_threads_have_ended_when_it_stops(images: Path, tmp_path: Path) -> None:
+    """They aren't left to the garbage collector, which may come by while another thread begins: that waits for ever."""
+    (images / "4.png").write_bytes(b"")
+    before = set(threading.enumerate())
+    with pytest.raises(InputError) as kept:
+        extract_map(
+            open_images(images), averages(), tmp_path / "out", device="cpu", strict=True, batch_size=1, workers=2
+        )
+    assert kept.traceback and set(threading.enumerate()) - before == set()
+
+
 def test_strict_sees_what_an_interrupted_run_found(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

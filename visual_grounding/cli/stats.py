@@ -80,11 +80,11 @@ def run(args: argparse.Namespace) -> None:
     from ..text.tokenizer_bridge import TokenizerBridge
 
     texts = _texts(args)
-    if args.captions is None and (args.stop_words is not None or args.grounded_above != _GROUNDED_ABOVE):
-        raise InputError("what counts as grounded is told by captions: name them.", "captions")
     check_at_least_one(grounded_above=args.grounded_above)
     check_language(args.language)
     stop_words = ENGLISH if args.stop_words is None else stop_words_named(args.stop_words)
+    if args.captions is None and (args.stop_words is not None or args.grounded_above != _GROUNDED_ABOVE):
+        raise InputError("what counts as grounded is told by captions: name them.", "captions")
     tokens = Words() if args.tokenizer is None else Pieces(TokenizerBridge(args.tokenizer))
     corpora = {
         name: count_corpus(files, tokens, None if name in args.by_line else args.language)

@@ -1,8 +1,9 @@
 """Pictures -> feature store: decode ahead in threads, run an extractor by batches, write shard by shard."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -122,8 +123,11 @@ def extract(
     rows = (row for shard in shards for row in range(shard.start, shard.stop))
     missing = sum(shard.stop - shard.start for shard in shards)
     shown = bool(shards) and this_rank().leads
-    with progress_bar(writer.share, writer.share - missing, "images", shown=shown) as progress:
-        loaded = map_ahead(job.load, rows, job.threads, ahead=2 * batch_size + job.threads)
+    ahead = map_ahead(job.load, rows, job.threads, ahead=2 * batch_size + job.threads)
+    with (
+        progress_bar(writer.share, writer.share - missing, "images", shown=shown) as progress,
+        closing(ahead) as loaded,
+    ):
         for shard in shards:
             unreadable: dict[int, str] = {}
             batches = []  # left on the device until the shard is whole, so that collecting the next doesn't wait for it
@@ -137,8 +141,14 @@ def extract(
     return writer.publish(job.signature)
 
 
-def map_ahead(function: Callable[[Item], Result], items: Iterable[Item], threads: int, ahead: int) -> Iterator[Result]:
-    """Apply `function` in threads, in order, at most `ahead` items before the one that is taken."""
+def map_ahead(
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int, ahead: int
+) -> Generator[Result, None, None]:
+    """Apply `function` in threads, in order, at most `ahead` items before the one that is taken.
+
+    Whoever may leave it before its end closes it: left to the garbage collector, it would wait for its threads wherever
+    that comes by, as while another thread begins, which then waits for ever.
+    """
     waiting: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(threads)
     try:

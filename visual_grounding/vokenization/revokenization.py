@@ -11,6 +11,7 @@ shard is labelled, the next is cut and the one before goes to disk.
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -211,9 +212,10 @@ def _fill(artefact: GrowingArtefact, revokenizer: Revokenizer, text: Sequence[Pa
         return shard, revokenizer.cut(shard.lines) if artefact.lacks(shard.number) else None
 
     shown = this_rank().leads
-    with progress_bar(source.lines, 0, "lines", shown=shown) as bar, ThreadPoolExecutor(1) as writer:
+    ahead = map_ahead(cut, reader.shards(), 1, ahead=1)
+    with progress_bar(source.lines, 0, "lines", shown=shown) as bar, ThreadPoolExecutor(1) as writer, closing(ahead):
         written: Future[None] | None = None  # of the shard before; it goes to disk while the next one is labelled
-        for shard, found in map_ahead(cut, reader.shards(), 1, ahead=1):
+        for shard, found in ahead:
             kept = list(islice(tokens, len(shard.lines)))
             if len(kept) < len(shard.lines):
                 raise _changed(text, source.lines, f"more than {first + len(kept)}")

@@ -9,9 +9,10 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
@@ -78,9 +79,10 @@ def vokenize(
         artefact.say_finished()
         return found
     digests: list[str] = []
-    with progress_bar(None, 0, "lines", shown=this_rank().leads) as bar, ThreadPoolExecutor(1) as writer:
+    ahead, shown = _cut_ahead(reader, cutter, artefact, workers), this_rank().leads
+    with progress_bar(None, 0, "lines", shown=shown) as bar, ThreadPoolExecutor(1) as writer, closing(ahead):
         written: Future[None] | None = None  # of the shard before; it goes to disk while the next one is labelled
-        for shard, cut in _cut_ahead(reader, cutter, artefact, workers):
+        for shard, cut in ahead:
             digests.append(shard.sha256)
             if cut is not None:
                 labels = vokenizer.label_pieces(cut, shard.number)
@@ -139,7 +141,7 @@ def of_this_text(vokens: Vokens, reader: TextReader) -> Vokens:
 
 def _cut_ahead(
     reader: TextReader, cutter: Cutter, artefact: GrowingArtefact, workers: int
-) -> Iterator[tuple[Shard, CutText | None]]:
+) -> Generator[tuple[Shard, CutText | None], None, None]:
     """Each shard of the text, in order, with its pieces where this rank has to label them.
 
     Raises:
