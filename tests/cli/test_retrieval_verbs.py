@@ -155,6 +155,8 @@ def test_index_of_another_kind_is_searched_and_says_what_it_misses(tmp_path, cap
         status, out, _ = run(capsys, *found)
         assert status == 0 and "|kind:ivf|probes:4|recall:1.0000|" in out
         assert out.endswith("100.0 % of the 2 nearest images were found, on a sample of sentences.\n")
+    status, _, error = run(capsys, *index, "--key-column", "name", "--out", tmp_path / "other")
+    assert status == 2 and "columns are those of pictures in parquet, but a feature store is given. See --im" in error
     status, _, error = run(capsys, *index, "--code-bytes", 2, "--out", tmp_path / "other")
     assert status == 2 and "code bytes are for an index of kind pq, but the kind is ivf." in error
     status, _, error = run(capsys, *index, "--lists", 3, "--out", tmp_path / "index")

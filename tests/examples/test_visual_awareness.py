@@ -242,7 +242,10 @@ def test_seeds_of_other_choices_are_refused(seeds):
     assert run_script("seeds.sh", OUT=seeds, SEEDS=2, RETRIEVERS="bag").returncode == 0
     done = run_script("seeds.sh", OUT=seeds, SEEDS=2, RETRIEVERS="bag", EPOCHS=3)
     assert done.returncode == 2
-    assert re.search(r"was begun with 'de given .* 10 20 4000', and these are\s+'de given .* 3 20 4000'", done.stderr)
+    assert re.search(
+        r"was begun with 'de given .* 10 20 4000 cpu float32', and these are\s+'de given .* 3 20 4000 cpu float32'",
+        done.stderr,
+    )
 
 
 @pytest.mark.data

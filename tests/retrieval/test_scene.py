@@ -49,7 +49,7 @@ def test_scenes_agree_with_an_example_worked_by_hand(tmp_path):
     assert np.allclose(table.scores, expected, atol=1e-3)
     assert counts == table.counts
     assert counts == {
-        "empty": 1, "no_vector": 2, "short": 0, "captions": 5, "unknown_captions": 0, "absent_captions": 0,
+        "empty": 1, "no_vector": 2, "short": 0, "captions": 5, "unknown_captions": 0,
         "captions_without_vector": 1,
     }  # fmt: skip
     assert "scene" in table.signature and "stop_words" in table.signature

@@ -126,7 +126,9 @@ class KeywordFinder(LookingUp[TopicTable]):
             ids: (S, N);  excluded: (S,)
         """
         table = self.table
-        captions = {"captions": table.captions, "unknown_captions": table.unknown, "absent_captions": table.absent}
+        captions = {"captions": table.captions, "unknown_captions": table.unknown}
+        if table.absent:
+            captions["absent_captions"] = table.absent
         return Conclusion({**counts, **captions}, {})
 
     def warnings(self, counts: Mapping[str, int], lines: int) -> Iterator[str]:

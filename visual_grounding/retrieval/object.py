@@ -237,7 +237,7 @@ class ObjectFinder(Finder):
             "nouns_without_vector": objects.wordless,
             "noun_lines": objects.lines,
             "unknown_noun_lines": objects.unknown,
-            "absent_noun_lines": objects.absent,
+            **({"absent_noun_lines": objects.absent} if objects.absent else {}),
         }
         return Conclusion({**counts, **nouns}, {})
 

@@ -129,7 +129,7 @@ class SceneFinder(LookingUp[CaptionVectors]):
         captions = {
             "captions": table.captions,
             "unknown_captions": table.unknown,
-            "absent_captions": table.absent,
+            **({"absent_captions": table.absent} if table.absent else {}),
             "captions_without_vector": table.wordless,
         }
         return Conclusion({**counts, **captions}, {})
