@@ -128,6 +128,11 @@ def test_hidden_regions_are_told_by_models_that_learned_them(world, tmp_path, ca
     assert (
         status == 0 and "region_loss" not in report["systems"]["twin"] and list(report["comparison"]) == ["perplexity"]
     )
+    train(world, tmp_path / "o", *images(world), *few, "--region-mask-prob", 0.3, "--max-epoch", 1)
+    other = [*words, "--twin-checkpoint", tmp_path / "o/checkpoint_last.pt", "--out", tmp_path / "v"]
+    assert main(["evaluate", "perplexity", *map(str, other), "--device", "cpu"]) == 0
+    assert "the twin hides other regions (--region-mask-prob, --images-per" in capsys.readouterr().err
+    assert "region_loss" not in read_score_files(tmp_path / "v").scores["comparison"]
     features = np.ones((8, 2, 6), dtype=np.float32)
     other = write_store(tmp_path / "other", features, signature="other")
     more = ["--image-features", other, "--image-ids", world / "ids", "--images-per-sentence", 1, "--max-epoch", 1]

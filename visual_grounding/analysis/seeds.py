@@ -85,11 +85,9 @@ def compare_over_seeds(deltas: np.ndarray, resampled: np.ndarray, sentences: int
         of_seeds = float(deltas.var(ddof=1)) / n
         of_both = max(0.0, (float(resampled.var(axis=1, ddof=1).mean()) - of_sentences) / (n - 1))
     variance = max(of_seeds + of_sentences - of_both, of_seeds, of_sentences)
-    # numpy's variance of numbers that are alike is a rounding error
+    # By their range: numpy's variance of numbers that are alike is a rounding error.
     still = max(np.ptp(resampled, axis=1).max(), np.ptp(deltas)) <= _ROUNDING * max(1.0, float(abs(deltas).max()))
-    if (
-        still or not variance
-    ):  # nothing varies: systems that are the same everywhere, or differ by the same amount everywhere
+    if still or not variance:  # systems that are the same everywhere, or differ by the same amount everywhere
         return SeedsTest(mean, deltas.tolist(), mean, mean, 2.0 ** (1 - sentences) if mean else 1.0, None, n)
     shares = of_seeds**2 / max(n - 1, 1) + of_sentences**2 / max(sentences - 1, 1)
     freedom = variance**2 / shares

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> None:
     """
     from ..analysis.intervals import interval_of
     from ..analysis.score_files import described_metric, write_score_files
-    from ..analysis.significance import compare_draws, draw_sentences
+    from ..analysis.significance import draw_sentences
     from ..analysis.translation_scores import spread
     from ..devices import choose_device
     from ..probes.perplexity import CAPTIONS, ask_alike, ask_as, has_images, lines_of, tell_hidden
@@ -96,21 +96,11 @@ def run(args: argparse.Namespace) -> None:
     resampled = {name: _resampled(each, draws) for name, each in told.items()}
     systems: dict[str, Any] = {"hypothesis": None, "twin": None}
     for name, (trained, _, images) in runs.items():
-        found = {metric: interval_of(score) for metric, score in resampled[name].items()}
-        systems[name] = {
-            "files": [str(trained.path)],
-            "images": images,
-            "regions": int(told[name].regions.sum()),
-            **{
-                metric: {**spread([of.value])._asdict(), "low": of.low, "high": of.high} for metric, of in found.items()
-            },
-        }
-    comparison = None
-    if "twin" in runs:  # lower is better
-        comparison = {}
-        for metric in [metric for metric in resampled["hypothesis"] if metric in resampled["twin"]]:
-            test = compare_draws(resampled["twin"][metric], resampled["hypothesis"][metric])
-            comparison[metric] = {"delta": -test.delta, "low": -test.high, "high": -test.low, "p_value": test.p_value}
+        regions = int(told[name].regions.sum())
+        systems[name] = {"files": [str(trained.path)], "images": images, "regions": regions}
+        for metric, score in resampled[name].items():
+            found = interval_of(score)
+            systems[name][metric] = {**spread([found.value])._asdict(), "low": found.low, "high": found.high}
     metrics = {
         metric: described_metric(metric.replace("_", " "), better="lower") for of in resampled.values() for metric in of
     }
@@ -123,7 +113,7 @@ def run(args: argparse.Namespace) -> None:
         "conventions": {"region_loss": told["hypothesis"].hidden} if "region_loss" in metrics else {},
         "resampling": {"samples": args.bootstrap_samples, "seed": args.seed},
         "interval": f"95 %, bootstrap over lines, {args.bootstrap_samples} resamplings, seed {args.seed}",
-        "comparison": comparison,
+        "comparison": _comparison(resampled) if "twin" in runs else None,
         "meta": meta_of(args, {trained.path for trained, _, _ in runs.values()}, PACKAGES),
     }
     drawn = {
@@ -159,6 +149,18 @@ def _resampled(told: "Told", draws: "np.ndarray") -> dict[str, "ResampledScore"]
         "region_loss": resample_region_loss(told.distances, told.regions, draws),
     }
     return {metric: score for metric, score in found.items() if score is not None}
+
+
+def _comparison(resampled: dict[str, dict[str, "ResampledScore"]]) -> dict[str, Any]:
+    """The test of each metric that both have; lower is better."""
+    from ..analysis.significance import compare_draws
+
+    found = {}
+    for metric, own in resampled["hypothesis"].items():
+        if metric in resampled["twin"]:
+            test = compare_draws(resampled["twin"][metric], own)
+            found[metric] = {"delta": -test.delta, "low": -test.high, "high": -test.low, "p_value": test.p_value}
+    return found
 
 
 def _changes(args: argparse.Namespace) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def run(args: argparse.Namespace) -> None:
     from ..features.columns import COLUMNS, NAMES, Columns
     from ..features.importers import import_features
     from ..features.imports.annotations import read_sizes
-    from ..features.imports.image_keys import AS_IT_IS, KeyFormat, is_key_list
+    from ..features.imports.image_keys import KeyFormat
     from ..features.names import read_names
     from ..features.region_table import RegionTable
 
@@ -205,15 +205,7 @@ def run(args: argparse.Namespace) -> None:
         print(printable(f"{args.arrays}: {source.found}"))
     for note in source.notes:
         print(f"warning: {args.arrays}: {note} See --label-names, --attribute-names.", file=sys.stderr)
-    if "boxes" not in source.columns and not args.regions_table:
-        if args.box_sizes:
-            raise InputError("widths and heights of pictures are for boxes, but there are no boxes.", SIZES, "boxes")
-        if args.box_format:
-            raise InputError("the format is one of boxes, but there are no boxes.", "box_format", "boxes")
-    if args.unknown_labels == "none" and not args.regions_table:
-        raise InputError("unknown labels are those of a table of regions, but there is none.", "unknown_labels")
-    if args.key_format != AS_IT_IS and is_key_list(args.arrays, args.keys) and not (args.regions_table or sizes_file):
-        raise InputError(f"keys are made of ids, but the lines of {args.keys} are keys already.", "key_format", "keys")
+    _refuse_unread(args, source.columns, sizes_file)
     columns, table, key_format = None, None, KeyFormat(args.key_format)
     sizes = None if sizes_file is None else read_sizes(Path(sizes_file), source.keys, key_format)
     if args.regions_table:
@@ -239,6 +231,27 @@ def run(args: argparse.Namespace) -> None:
         sizes,
     )
     print(summary.describe(args.out))
+
+
+def _refuse_unread(args: argparse.Namespace, columns: Sequence[str], sizes_file: str | None) -> None:
+    """Refuse what would change nothing.
+
+    Raises:
+        InputError: there is such a flag.
+    """
+    from ..errors import InputError
+    from ..features.blocks import SIZES
+    from ..features.imports.image_keys import AS_IT_IS, is_key_list
+
+    if "boxes" not in columns and not args.regions_table:
+        if args.box_sizes:
+            raise InputError("widths and heights of pictures are for boxes, but there are no boxes.", SIZES, "boxes")
+        if args.box_format:
+            raise InputError("the format is one of boxes, but there are no boxes.", "box_format", "boxes")
+    if args.unknown_labels == "none" and not args.regions_table:
+        raise InputError("unknown labels are those of a table of regions, but there is none.", "unknown_labels")
+    if args.key_format != AS_IT_IS and is_key_list(args.arrays, args.keys) and not (args.regions_table or sizes_file):
+        raise InputError(f"keys are made of ids, but the lines of {args.keys} are keys already.", "key_format", "keys")
 
 
 def _join(args: argparse.Namespace) -> None:

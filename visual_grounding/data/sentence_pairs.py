@@ -135,13 +135,7 @@ class SentencePairs(FairseqDataset):
         """Lengths of many items at once: (B,) -> (B,)."""
         return self._lengths[indices].sum(axis=1)
 
-    def batch_by_size(
-        self,
-        indices: np.ndarray,
-        max_tokens: int | None = None,
-        max_sentences: int | None = None,
-        required_batch_size_multiple: int = 1,
-    ) -> list[np.ndarray]:
+    def batch_by_size(self, indices: np.ndarray, max_tokens: int | None = None, **others: Any) -> list[np.ndarray]:
         """As fairseq's, which compares the longer sentence of each pair with `--max-tokens` beforehand, not both.
 
         Shapes:
@@ -158,7 +152,7 @@ class SentencePairs(FairseqDataset):
                 f"streams, pair {indices[int(lengths.argmax())] + 1} of {lengths.max()} positions: give at least as "
                 "many, or leave these pairs out of the text."
             )
-        return super().batch_by_size(indices, max_tokens, max_sentences, required_batch_size_multiple)  # type: ignore[no-any-return]
+        return super().batch_by_size(indices, max_tokens, **others)  # type: ignore[no-any-return]
 
     def ordered_indices(self) -> np.ndarray:
         """By length; equal lengths in a random order from fairseq's seed and epoch where shuffled."""

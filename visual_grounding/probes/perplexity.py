@@ -27,7 +27,7 @@ class Told(NamedTuple):
             model that learned none
 
     Attributes:
-        hidden: sha256 of which regions of which lines were hidden.
+        hidden: sha256 of which regions of which lines were hidden, and of their features.
     """
 
     bits: np.ndarray
@@ -143,7 +143,8 @@ def tell_hidden(trained: Trained, dataset: FairseqDataset, batch_size: int, take
                 far = (predicted.float().cpu() - right).abs().mean(dim=1).double()
                 np.add.at(distances, rows[hidden.nonzero()[:, 0].numpy()], far.numpy())
                 counts["regions"][rows] = hidden.flatten(1).sum(dim=1).numpy()
-                for row, of_line in zip(rows.tolist(), hidden.numpy()):
-                    places[row] = f"{of_line.shape}".encode() + of_line.tobytes()
+                for row, of_line, features in zip(rows.tolist(), hidden, batch["net_input"]["visual"]["features"]):
+                    said = f"{tuple(of_line.shape)}".encode() + of_line.numpy().tobytes()
+                    places[row] = sha256(said + features[of_line].float().numpy().tobytes()).digest()
             taken(len(rows))
     return Told(bits, counts["words"], distances, counts["regions"], sha256(b"\n".join(places)).hexdigest())
