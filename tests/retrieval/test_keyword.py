@@ -173,11 +173,11 @@ def test_images_that_could_not_be_read_are_never_found(tmp_path, caplog):
     finder = KeywordFinder(tmp_path / "c.tsv", store, 2)
     counts = write_image_ids(finder, ["dog ball"], tmp_path / "ids")
     assert sorted(ImageIds(tmp_path / "ids").ids[0].tolist()) == [1, 2] and counts["absent_captions"] == 1
-    said = "1 of 4 captions (25.0 %) are of images that couldn't be read; they aren't used."
+    said = "1 of 4 captions (25.0 %) are of images without features; they aren't used."
     assert said in list(finder.warnings(counts, 1))
     sound = FeatureStore(write_store(tmp_path / "sound", np.ones((4, 1, 2))))
     sound.has_absent = False  # as a store says that was made by a command
     assert finder.plan != KeywordFinder(tmp_path / "c.tsv", sound, 2).plan
     none = FeatureStore(write_store(tmp_path / "none", np.zeros((4, 1, 2))))
-    with pytest.raises(InputError, match=r"but has none of them.* 4 captions are of images that couldn't be read\."):
+    with pytest.raises(InputError, match=r"but has none of them.* 4 captions are of images without features\."):
         write_image_ids(KeywordFinder(tmp_path / "c.tsv", none, 2), ["dog"], tmp_path / "no")

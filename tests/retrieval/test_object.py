@@ -273,6 +273,6 @@ def test_images_that_could_not_be_read_are_never_found_nor_counted(world, tmp_pa
     counts = write_image_ids(finder, ["dog"], tmp_path / "ids")
     assert sorted(ImageIds(tmp_path / "ids").ids[0].tolist()) == [-1, 0, 2, 3] and counts["absent_noun_lines"] == 1
     assert any(
-        "1 of 12 lines of the collection (8.3 %) name images that" in said for said in finder.warnings(counts, 1)
+        "1 of 12 lines of the collection (8.3 %) name images without" in said for said in finder.warnings(counts, 1)
     )
     assert NounCollection(world / "nouns.tsv", store, vectors, ENGLISH, 4).few == 1

@@ -206,9 +206,7 @@ def test_images_that_could_not_be_read_are_never_found(tmp_path):
     finder = SceneFinder(tmp_path / "c.tsv", store, words, 1)
     counts = write_image_ids(finder, ["The dog"], tmp_path / "ids")
     assert ImageIds(tmp_path / "ids").ids.tolist() == [[2]] and counts["absent_captions"] == 1
-    assert any(
-        "1 of 5 captions (20.0 %) are of images that couldn't be read" in said for said in finder.warnings(counts, 1)
-    )
+    assert any("1 of 5 captions (20.0 %) are of images without features" in said for said in finder.warnings(counts, 1))
     sound = FeatureStore(write_store(tmp_path / "sound", np.ones((5, 1, 2))))
     sound.has_absent = False  # as a store says that was made by a command
     assert finder.plan != SceneFinder(tmp_path / "c.tsv", sound, words, 1).plan

@@ -12,7 +12,7 @@ from ..features.store import FeatureStore
 from ..text.captions import iterate_captions
 from ..text.word_vectors import WordVectors, unit
 from .image_ids import NO_IMAGE
-from .topic_table import unreadable
+from .topic_table import without_features
 
 if TYPE_CHECKING:  # torch is imported when it is needed: the help of a command line does without
     from torch import Tensor
@@ -35,7 +35,7 @@ class CaptionVectors:
     Attributes:
         captions: how many there are.
         unknown: those whose image isn't in the store.
-        absent: those whose image couldn't be read.
+        absent: those whose image has no features: it couldn't be read, or nothing was found in it.
         wordless: of the others those that have no word with a vector.
 
     Raises:
@@ -69,7 +69,7 @@ class CaptionVectors:
             raise InputError(
                 f"{captions} should describe images of feature store {store.folder}, but has none of them, such as "
                 f"{key!r}; the store's are like {next(iter(store.keys()), '')!r}."
-                f"{unreadable(self.absent, 'captions')}"
+                f"{without_features(self.absent, 'captions')}"
             )
         if self.unknown + self.absent + self.wordless == self.captions:
             raise InputError(

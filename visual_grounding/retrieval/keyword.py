@@ -140,5 +140,5 @@ class KeywordFinder(LookingUp[TopicTable]):
         yield from warn_of(counts["short"], lines, said)
         said = f"are of images that {self.collection.folder} doesn't have; they aren't used."
         yield from warn_of(counts["unknown_captions"], counts["captions"], said, "captions")
-        said = "are of images that couldn't be read; they aren't used."
+        said = "are of images without features; they aren't used."
         yield from warn_of(counts.get("absent_captions", 0), counts["captions"], said, "captions")

@@ -12,7 +12,7 @@ from ..features.store import FeatureStore
 from ..storage.lines import iterate_lines
 from ..text.word_vectors import WordVectors, unit
 from ..text.words import split_words
-from .topic_table import unreadable
+from .topic_table import without_features
 
 _LINES = 2**13  # at a time; their keys are looked up by reading the store's once
 
@@ -69,7 +69,7 @@ class NounCollection:
         rows: the images of each noun, in the order in which they are taken.
         lines: how many there are.
         unknown: those whose image isn't in the store.
-        absent: those whose image couldn't be read.
+        absent: those whose image has no features: it couldn't be read, or nothing was found in it.
         few: nouns with fewer images.
         wordless: nouns without a vector.
 
@@ -133,7 +133,7 @@ class NounCollection:
             raise InputError(
                 f"{path} should name images of feature store {store.folder}, but names none of them, such as "
                 f"{first!r}; the store's are like {next(iter(store.keys()), '')!r}."
-                f"{unreadable(self.absent, 'lines')}"
+                f"{without_features(self.absent, 'lines')}"
             )
         return {noun: list(rows) for noun, rows in found.items()}, count
 

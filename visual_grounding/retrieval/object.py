@@ -260,7 +260,7 @@ class ObjectFinder(Finder):
         yield from warn_of(counts["nouns_without_vector"], nouns, said, "nouns")
         said = f"name images that {self.collection.folder} doesn't have; they aren't used."
         yield from warn_of(counts["unknown_noun_lines"], counts["noun_lines"], said, "lines of the noun collection")
-        said = "name images that couldn't be read; they aren't used."
+        said = "name images without features; they aren't used."
         yield from warn_of(counts.get("absent_noun_lines", 0), counts["noun_lines"], said, "lines of the collection")
 
 

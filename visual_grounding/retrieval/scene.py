@@ -144,7 +144,7 @@ class SceneFinder(LookingUp[CaptionVectors]):
         )
         said = f"are of images that {self.collection.folder} doesn't have; they aren't used."
         yield from warn_of(counts["unknown_captions"], counts["captions"], said, "captions")
-        said = "are of images that couldn't be read; they aren't used."
+        said = "are of images without features; they aren't used."
         yield from warn_of(counts.get("absent_captions", 0), counts["captions"], said, "captions")
         said = f"have no word that {self.vectors.path} has a vector of; they aren't used."
         yield from warn_of(counts["captions_without_vector"], counts["captions"], said, "captions")

@@ -74,13 +74,13 @@ def topic_words(words: list[str], rarity: Mapping[str, float], count: int = TOPI
     return sorted(times, key=lambda word: -round(times[word] * rarity[word], 9))[:count]
 
 
-def unreadable(count: int, things: str) -> str:
-    """What to add where nothing of a collection can be found: how much of it is of images that couldn't be read.
+def without_features(count: int, things: str) -> str:
+    """What to add where nothing of a collection can be found: how much of it is of images without features.
 
-    >>> unreadable(0, "captions"), unreadable(2, "captions")
-    ('', " 2 captions are of images that couldn't be read.")
+    >>> without_features(0, "captions"), without_features(2, "captions")
+    ('', ' 2 captions are of images without features.')
     """
-    return f" {count} {things} are of images that couldn't be read." if count else ""
+    return f" {count} {things} are of images without features." if count else ""
 
 
 class TopicTable:
@@ -99,7 +99,7 @@ class TopicTable:
     Attributes:
         captions: G.
         unknown: captions whose image isn't in the store.
-        absent: those whose image couldn't be read.
+        absent: those whose image has no features: it couldn't be read, or nothing was found in it.
         rarity: `inverse_frequency` of the words in the table.
 
     Raises:
@@ -141,7 +141,7 @@ class TopicTable:
             raise InputError(
                 f"{captions} should describe images of feature store {store.folder}, but has none of them, such as "
                 f"{key!r}; the store's are like {next(iter(store.keys()), '')!r}."
-                f"{unreadable(self.absent, 'captions')}"
+                f"{without_features(self.absent, 'captions')}"
             )
         self.rarity = {word: rarity[word] for word in self._numbers}
         self._sort(pairs)
