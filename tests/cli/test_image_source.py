@@ -42,3 +42,22 @@ def test_a_page_shows_so_many_images_at_most_in_few_rows(
     status, said = run("report", [*words, "--images-per-sentence", 10**6])
     assert status == 2 and "a page shows at most 3 images, but 4 were asked for. See --images-per-sentence" in said
     assert run("report", [*words, "--images-per-sentence", 1])[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("verb", "named", "drawn"),
+    [
+        ("report", ["--rows", 0], ["--sample", 2]),
+        ("report regions", ["--key", "a.png"], ["--first", 2]),
+        ("report vokens", ["--lines", 0], ["--first", 2]),
+    ],
+)
+def test_what_is_shown_is_named_or_counted_but_not_both(
+    world: Path,  # noqa: F811
+    tmp_path: Path,
+    verb: str,
+    named: list[object],
+    drawn: list[object],
+) -> None:
+    status, said = run(verb, [*commands(world)[verb], *named, *drawn, "--out", tmp_path / "out"])
+    assert status == 2 and f"argument {drawn[0]}: not allowed with argument {named[0]}" in said, said

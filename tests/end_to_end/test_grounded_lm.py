@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 import torch
 from commands import run_command, train_in_two_processes
-from conftest import write_store
+from conftest import write_image_ids, write_store
 from fairseq import checkpoint_utils, options
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq_cli.train import main as fairseq_train
-from small_grounded import NOUNS, make_world, whole
+from small_grounded import IMAGES, NOUNS, make_world, mark_paired, whole
 
 from visual_grounding.analysis.score_files import read_score_files
 from visual_grounding.cli.main import main
 from visual_grounding.criterions.grounded_masked_lm import GroundedMaskedLMCriterion
+from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.image_ids import ImageIds
 from visual_grounding.storage.checkpoints import load_checkpoint
 from visual_grounding.text.tokenizer_bridge import TokenizerBridge
@@ -133,6 +134,16 @@ def test_hidden_regions_are_told_by_models_that_learned_them(world, tmp_path, ca
     assert main(["evaluate", "perplexity", *map(str, other), "--device", "cpu"]) == 0
     assert "the twin hides other regions (--region-mask-prob, --images-per" in capsys.readouterr().err
     assert "region_loss" not in read_score_files(tmp_path / "v").scores["comparison"]
+    others = np.array(ImageIds(world / "ids/valid").ids)
+    others[:-1] = (others[:-1] + 1) % IMAGES
+    for split, ids in (("train", np.array(ImageIds(world / "ids/train").ids)), ("valid", others)):
+        write_image_ids(tmp_path / "ids" / split, ids, FeatureStore(world / "store").keys_sha256)
+        mark_paired(tmp_path / "ids" / split)
+    more = ["--image-features", world / "store", "--image-ids", tmp_path / "ids", "--images-per-sentence", 1]
+    train(world, tmp_path / "p", *few, *more, "--region-mask-prob", 0.6, "--max-epoch", 1)
+    other = [*words, "--twin-checkpoint", tmp_path / "p/checkpoint_last.pt", "--out", tmp_path / "w"]
+    assert main(["evaluate", "perplexity", *map(str, other), "--device", "cpu"]) == 0
+    assert "the twin hides other regions" in capsys.readouterr().err  # the same places, of other photos
     features = np.ones((8, 2, 6), dtype=np.float32)
     other = write_store(tmp_path / "other", features, signature="other")
     more = ["--image-features", other, "--image-ids", world / "ids", "--images-per-sentence", 1, "--max-epoch", 1]

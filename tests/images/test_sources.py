@@ -99,6 +99,9 @@ def test_sources_are_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd/a\nb.jpg").touch()
     refused("odd", r"without tab or line break, but is 'a\\nb\.jpg'\. Rename it")
+    (tmp_path / "end").mkdir()
+    (tmp_path / "end/a.jpg\n").touch()
+    refused("end", r"without tab or line break, but is 'a\.jpg\\n'\. Rename it")
     with tarfile.open(tmp_path / "again.tar", "w") as twice:
         for _ in range(2):
             twice.addfile(tarfile.TarInfo("a.jpg"))

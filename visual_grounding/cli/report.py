@@ -32,8 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=FILE",
         help="translations or references to show; repeatable",
     )
-    parser.add_argument("--rows", metavar="I,J,…", help="which sentences, counted from 0; by default --sample of them")
-    parser.add_argument("--sample", type=int, default=12, metavar="N", help="show N sentences drawn at random (12)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--rows", metavar="I,J,…", help="which sentences, counted from 0; by default --sample of them")
+    which.add_argument("--sample", type=int, default=12, metavar="N", help="show N sentences drawn at random (12)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the sample")
     parser.add_argument("--images-per-sentence", type=int, default=8, metavar="N", help="show at most N images (8)")
     parser.add_argument("--draw-regions", action="store_true", help="draw the regions of the feature store")

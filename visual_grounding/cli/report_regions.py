@@ -23,10 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     parser.add_argument("--image-features", type=Path, required=True, metavar="DIR", help="a feature store with boxes")
     add_image_source(parser, "the pictures: ")
-    parser.add_argument(
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
         "--key", action="append", default=[], help="show this image; repeatable (default: the first --first of them)"
     )
-    parser.add_argument("--first", type=int, default=12, metavar="N", help="show the first N images (default: 12)")
+    which.add_argument("--first", type=int, default=12, metavar="N", help="show the first N images (default: 12)")
     parser.add_argument("--min-score", type=float, metavar="S", help="leave out regions with a lower score")
     parser.add_argument("--title", default="Regions", help="heading of the page")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for report.html and report.png")

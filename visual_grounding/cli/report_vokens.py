@@ -20,10 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     parser.add_argument("--vokens", type=Path, required=True, metavar="DIR", help="from `vokenize` or `revokenize`")
     add_image_source(parser, "the pictures, what the candidates come from: ")
-    parser.add_argument(
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
         "--lines", type=int, nargs="+", metavar="N", help="lines of the text, from 0 (default: --first of them)"
     )
-    parser.add_argument(
+    which.add_argument(
         "--first",
         type=int,
         default=6,

@@ -21,7 +21,8 @@ def is_image_name(name: str) -> bool:
     [True, False, False]
     """
     base = os.path.basename(name)
-    return not base.startswith(".") and os.path.splitext(base)[1].lower() in SUFFIXES
+    # What `check_keys` refuses is an image nevertheless: left out, it would be missed in silence.
+    return not base.startswith(".") and os.path.splitext(base)[1].rstrip("\t\n\r").lower() in SUFFIXES
 
 
 def is_sound_key(key: str) -> bool:
