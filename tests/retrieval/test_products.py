@@ -2,46 +2,86 @@
 
 import time
 
+import numpy as np
 import pytest
 import torch
+from threadpoolctl import ThreadpoolController
 
 from visual_grounding.retrieval import products
+from visual_grounding.retrieval.products import FastestProduct, Product, fastest_product, product_for
 from visual_grounding.retrieval.search import exact_search
 
+KINDS = ["product_of_blas", "product_of_numpy", "product_of_onednn"]
 
-@pytest.mark.parametrize("slow", ["product_of_blas", "product_of_onednn"])
-def test_scan_takes_the_product_that_is_faster_here(slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    named = {name: getattr(products, name) for name in ("product_of_blas", "product_of_onednn")}
-    asked = []
 
-    def slowly(*tensors: torch.Tensor) -> torch.Tensor:
-        asked.append(tensors[1].shape[0])
-        time.sleep(0.2)
-        return named[slow](*tensors)
+@pytest.mark.parametrize("name", KINDS)
+def test_products_agree_with_one_worked_by_hand(name: str) -> None:
+    queries, images = torch.tensor([[1.0, 2.0], [0.0, -1.0]]), torch.tensor([[3.0, 4.0], [5.0, 6.0], [0.5, 0.0]])
+    found = getattr(products, name)(queries, images, torch.empty(2, 3))
+    assert found.tolist() == [[11.0, 17.0, 0.5], [-4.0, -6.0, 0.0]]
 
-    monkeypatch.setattr(products, slow, slowly)
-    monkeypatch.setattr(products, "_timed", products._timed.__wrapped__)
-    (fast,) = named.keys() - {slow}
-    assert products.fastest_product(64) is named[fast]
+
+@pytest.mark.parametrize("fast", range(3))
+def test_a_scan_times_each_product_and_goes_on_with_the_fastest(fast: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def kind(number: int) -> Product:
+        def product(queries: torch.Tensor, images: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+            asked.append(number)
+            time.sleep(0.001 if number == fast else 0.02)
+            return torch.mm(queries, images.T, out=memory)
+
+        return product
+
+    queries, embeddings = torch.randn(3, 64), np.random.default_rng(0).standard_normal((1300, 64)).astype(np.float32)
+    expected = exact_search(queries, embeddings, 2)
+    monkeypatch.setattr(products, "_WORTH_TIMING", 3 * 100 * 64)
+    chooser = FastestProduct(map(kind, range(3)))
+    monkeypatch.setattr(products, "fastest_product", lambda *_: chooser)
+    found = exact_search(queries, embeddings[:500], 2, chunk=99)  # too little at a time to be worth timing
+    assert asked == [0] * 6 and chooser.chosen is None
     asked.clear()
-    queries, embeddings = torch.randn(3, 64), torch.randn(500, 64)
-    monkeypatch.setattr(products, "_WORTH_TIMING", 3 * 500 * 64)
-    exact_search(queries, embeddings, 2)
-    assert set(asked) == {1024}  # timed, not taken
-    monkeypatch.setattr(products, "_WORTH_TIMING", 3 * 500 * 64 + 1)
+    found = exact_search(queries, embeddings, 2, chunk=100)
+    assert asked == [*range(3)] * 3 + [fast] * 4 and chooser.chosen is not None
+    assert [part.tolist() for part in found] == [part.tolist() for part in expected]
     asked.clear()
-    exact_search(queries, embeddings, 2)
-    assert asked == ([500] if slow == "product_of_blas" else [])  # too little to be worth timing: BLAS
+    exact_search(queries, embeddings, 2, chunk=99)
+    assert asked == [fast] * 14  # once it is known, for little, too
+
+
+def test_what_was_timed_is_for_one_size_and_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = product_for(torch.zeros(2, 64))
+    assert isinstance(chosen, FastestProduct) and product_for(torch.zeros(5, 64)) is chosen
+    assert product_for(torch.zeros(2, 32)) is not chosen
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
+    assert product_for(torch.zeros(2, 64)) is not chosen
 
 
 def test_product_in_less_than_float32_is_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     def rounded(queries: torch.Tensor, images: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
         return (queries.bfloat16() @ images.bfloat16().T).float()
 
-    def slowly(*tensors: torch.Tensor) -> torch.Tensor:
-        time.sleep(0.2)
-        return torch.mm(tensors[0], tensors[1].T)
+    def kinds() -> set[Product]:
+        return set(fastest_product.__wrapped__(64, 1)._took)
 
+    assert kinds() == {getattr(products, name) for name in KINDS}
     monkeypatch.setattr(products, "product_of_onednn", rounded)
-    monkeypatch.setattr(products, "product_of_blas", slowly)
-    assert products._timed.__wrapped__(64, 1) is slowly
+    assert kinds() == {products.product_of_blas, products.product_of_numpy}
+    monkeypatch.setattr(products, "product_of_numpy", rounded)
+    assert kinds() == {products.product_of_blas}
+
+
+def test_numpy_multiplies_with_as_many_threads_as_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def threads() -> set[int]:
+        return {each["num_threads"] for each in ThreadpoolController().select(user_api="blas").info()}
+
+    seen: list[set[int]] = []
+
+    def matmul(queries: np.ndarray, images: np.ndarray, out: np.ndarray) -> None:
+        seen.append(threads())
+
+    before = threads()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(np, "matmul", matmul)
+    products.product_of_numpy(torch.zeros(2, 3), torch.zeros(4, 3), torch.zeros(2, 4))
+    assert seen == [{2}] and threads() == before

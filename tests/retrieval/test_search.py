@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from visual_grounding.retrieval import search
-from visual_grounding.retrieval.products import Product, product_of_blas, product_of_onednn
+from visual_grounding.retrieval.products import Product, product_of_blas, product_of_numpy, product_of_onednn
 from visual_grounding.retrieval.search import exact_search, top_k
 
 
@@ -48,7 +48,7 @@ def test_exact_search_agrees_with_its_naive_twin_when_most_scores_are_tied(k: in
         assert scores.tolist() == expected_scores
 
 
-@pytest.mark.parametrize("product", [product_of_blas, product_of_onednn])
+@pytest.mark.parametrize("product", [product_of_blas, product_of_numpy, product_of_onednn])
 def test_product_of_a_scan_changes_nothing_that_is_found(product: Product) -> None:
     queries, embeddings = small_integers((9, 3), 0), small_integers((1500, 3), 1)
     exclude = [-1, 0, 1, 699, 700, 1499, 5, 64, 63]
