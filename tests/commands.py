@@ -205,9 +205,11 @@ def _ended(command: int, connection: socket.socket) -> int:
 def _become(words: list[str], cwd: str, environment: dict[str, str], umask: int, files: Sequence[int]) -> list[str]:
     """Turn this fork into the command: its folder, environment, input, outputs, arguments and path."""
     import logging
+    import warnings
 
     import numpy as np
 
+    warnings.filterwarnings("error", module="visual_grounding")  # of what this package does; others' are only said
     np.random.seed()  # else all forks draw the same numbers
     os.umask(umask)
     os.chdir(cwd)
