@@ -32,8 +32,8 @@ JOINT_SIZE, FEATURE_SIZE = 256, 16
 
 
 def write_collection(folder: Path, images: int) -> None:
-    """A store without numbers, captions, nouns, word vectors."""
-    write_store(folder / "store", images, 1, np.arange(0))
+    """A store of one number an image, captions, nouns, word vectors."""
+    write_store(folder / "store", images, 1, np.arange(images))
     with open(folder / "captions.tsv", "w", encoding="utf-8") as file:
         for row, caption in enumerate(sentences(np.full(images, 12), seed=1)):
             file.write(f"photo{row:09d}.jpg\t{caption}\n")

@@ -68,7 +68,7 @@ def write_data(folder: Path, finder: str, args: argparse.Namespace) -> None:
         builder.add_item(dictionary.encode_line(line, add_if_not_exist=False).long())
     builder.finalize(str(folder / "text/train.idx"))
     (folder / "lines.txt").write_text("".join(f"{line}\n" for line in lines))
-    write_store(folder / "features", args.images, args.feature_size, np.arange(min(args.images, 10_000)))
+    write_store(folder / "features", args.images, args.feature_size, np.arange(args.images))
     asked = ["--text", folder / "lines.txt", "--mask-prob", 0.15, "--mask-tokenizer", folder / "bert"]
     words_of_verb = ["retrieve", "--method", *finder.split(), *asked, "--out", folder / "ids/train"]
     if command([str(word) for word in words_of_verb]):

@@ -3,11 +3,15 @@
 import doctest
 import importlib.util
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from commands import run_script
 from conftest import REPOSITORY
+from small_grounded import make_encoder
 
 FOLDER = REPOSITORY / "benchmarks"
 
@@ -142,3 +146,39 @@ def test_benchmarks_of_training_state_ratio_and_waiting(name: str, flags: list, 
     world = ["--device", "cpu", "--steps", 1, "--pairs", 1, "--sentences", 200, "--images", 20, "--feature-size", 8]
     printed = run(name, *world, *flags, *sizes)
     assert all(words in printed for words in stated), printed
+
+
+STEP = "--steps 1 --pairs 1 --sentences 12 --batch-size 2 --feature-size 8"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "flags", "stated"),
+    [
+        ("association", "--images 400 --sentences 8", "dense: .*100.0% of the sentences have images"),
+        ("detection", "--photos 2 --batch-size 2 --workers 1 --pairs 1", "bare forward pass is"),
+        ("extraction", "--backbone resnet18 --photos 4 --batch-size 2 --workers 1 --pairs 1", "bare forward pass is"),
+        ("finder_in_loader", f"{STEP} --images 200 --count 2 --size 64 --layers 1", "waited for the table's batches"),
+        ("region_memory", "--positions 0 2 --encoder {encoder} --pieces 8 --batch-size 2 --feature-size 8 --out m.png",
+         "2 positions: "),
+        ("revokenization", "--text {text} --tokenizer {encoder} --pairs 1 --busy", "40 lines, .* against tokenizing"),
+        ("training_memory", "--small 50 --large 100 --feature-size 8 --sentences 20 --updates 1 --pairs 1",
+         "with 50 is"),
+        ("understanding_step", f"{STEP} --images 20 --count 2 --size 64 --layers 1 --pieces 8", "as many positions is"),
+        ("vokenization", "--text {text} --lines 20 --times 1 --candidates 20 --pairs 1", "outside of the encoder"),
+        ("vokenization_memory", "--lines 20 --times 2", "memory, long by short is"),
+    ],
+)  # fmt: skip
+def test_other_benchmarks_measure_what_they_say(name: str, flags: str, stated: str, tmp_path: Path):
+    encoder = make_encoder(tmp_path / "encoder") if "{encoder}" in flags else ""
+    (tmp_path / "text").write_text("a big red dog near a roof\n" * 40)
+    words = flags.format(encoder=encoder, text=tmp_path / "text").split()
+    done = run_script(FOLDER / f"{name}.py", *words, cwd=tmp_path)
+    assert done.returncode in (0, 1) and "Traceback" not in done.stderr, done.stderr  # 1: a goal was missed
+    assert re.search(stated, done.stdout) and "are of images without features" not in done.stderr, done.stdout
+
+
+def test_every_benchmark_is_run_here():
+    parts = {"pairs", "retrieval_world", "steps", "synthetic"}
+    missing = {path.stem for path in FOLDER.glob("*.py")} - parts
+    assert {name for name in missing if not re.search(rf'"{name}(\.py)?"', Path(__file__).read_text())} == set()
