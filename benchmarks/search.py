@@ -14,12 +14,7 @@ import torch
 from pairs import alternate, exit_status, machine, noise_of, verdict
 
 from visual_grounding.retrieval.faiss_index import import_faiss
-from visual_grounding.retrieval.products import (
-    fastest_product,
-    product_of_blas,
-    product_of_numpy,
-    product_of_onednn,
-)
+from visual_grounding.retrieval.products import product_for, product_of_blas, product_of_numpy, product_of_onednn
 from visual_grounding.retrieval.search import exact_search
 
 CPU_GOAL, GPU_GOAL = 1.0, 1.3
@@ -51,10 +46,10 @@ def _on_cpu(queries: torch.Tensor, images: torch.Tensor) -> int:
     found = exact_search(queries, embeddings, 8, largest_norm=1.0)[1].numpy()
     theirs = flat.search(queries.numpy(), 8)[1]
     print(f"the same images in {(found == theirs).mean():.4%} of places (faiss orders by rounded scores)")
-    fastest = fastest_product(images.shape[1], torch.get_num_threads())
+    fastest = product_for(queries)
     for _ in range(10):  # products that it times, where they are large enough for that
         exact_search(queries, embeddings, 8, largest_norm=1.0)
-    chosen = fastest.chosen or product_of_blas
+    chosen = getattr(fastest, "chosen", None) or product_of_blas
     compared = alternate(
         lambda: exact_search(queries, embeddings, 8, largest_norm=1.0), lambda: flat.search(queries.numpy(), 8)
     )

@@ -1,5 +1,6 @@
 """Which matrix product a scan takes."""
 
+import multiprocessing
 import time
 
 import numpy as np
@@ -36,39 +37,59 @@ def test_a_scan_times_each_product_and_goes_on_with_the_fastest(fast: int, monke
     queries, embeddings = torch.randn(3, 64), np.random.default_rng(0).standard_normal((1300, 64)).astype(np.float32)
     expected = exact_search(queries, embeddings, 2)
     monkeypatch.setattr(products, "_WORTH_TIMING", 3 * 100 * 64)
-    chooser = FastestProduct(map(kind, range(3)))
+    chooser = FastestProduct(kind(0), lambda: [kind(1), kind(2)])
     monkeypatch.setattr(products, "fastest_product", lambda *_: chooser)
-    found = exact_search(queries, embeddings[:500], 2, chunk=99)  # too little at a time to be worth timing
-    assert asked == [0] * 6 and chooser.chosen is None
+    exact_search(queries, embeddings, 2, chunk=99)  # too little at a time to be worth timing
+    assert asked == [0] * 14 and chooser.chosen is None
     asked.clear()
     found = exact_search(queries, embeddings, 2, chunk=100)
-    assert asked == [*range(3)] * 3 + [fast] * 4 and chooser.chosen is not None
+    assert asked == [0, 1, 2, 1, 2, 0, 2, 0, 1] + [fast] * 4 and chooser.chosen is not None
     assert [part.tolist() for part in found] == [part.tolist() for part in expected]
     asked.clear()
     exact_search(queries, embeddings, 2, chunk=99)
-    assert asked == [fast] * 14  # once it is known, for little, too
+    assert asked == [0] * 14
 
 
-def test_what_was_timed_is_for_one_size_and_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = product_for(torch.zeros(2, 64))
-    assert isinstance(chosen, FastestProduct) and product_for(torch.zeros(5, 64)) is chosen
-    assert product_for(torch.zeros(2, 32)) is not chosen
+def test_what_was_timed_is_for_one_size_about_as_many_queries_and_a_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chosen = product_for(torch.zeros(5, 64))
+    assert isinstance(chosen, FastestProduct) and product_for(torch.zeros(7, 64)) is chosen
+    assert product_for(torch.zeros(5, 32)) is not chosen and product_for(torch.zeros(8, 64)) is not chosen
+    assert product_for(torch.zeros(1100, 64)) is product_for(torch.zeros(5000, 64))  # 1,024 at a time
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
-    assert product_for(torch.zeros(2, 64)) is not chosen
+    assert product_for(torch.zeros(5, 64)) is not chosen
 
 
-def test_product_in_less_than_float32_is_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [3, 64, 5000])
+def test_product_in_less_than_float32_is_never_taken(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def rounded(queries: torch.Tensor, images: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
         return (queries.bfloat16() @ images.bfloat16().T).float()
 
-    def kinds() -> set[Product]:
-        return set(fastest_product.__wrapped__(64, 1)._took)
+    def tf32(queries: torch.Tensor, images: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        cut = [(each.view(torch.int32) & ~0x1FFF).view(torch.float32) for each in (queries, images)]
+        return cut[0] @ cut[1].T
 
-    assert kinds() == {getattr(products, name) for name in KINDS}
+    def kinds() -> list[Product]:
+        return fastest_product.__wrapped__(size, 3, 1)._others()
+
+    assert kinds() == [products.product_of_numpy, products.product_of_onednn]
     monkeypatch.setattr(products, "product_of_onednn", rounded)
-    assert kinds() == {products.product_of_blas, products.product_of_numpy}
-    monkeypatch.setattr(products, "product_of_numpy", rounded)
-    assert kinds() == {products.product_of_blas}
+    assert kinds() == [products.product_of_numpy]
+    monkeypatch.setattr(products, "product_of_numpy", tf32)
+    assert kinds() == []
+
+
+def test_a_copy_by_fork_leaves_openblas_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: "somebody")
+    assert fastest_product.__wrapped__(64, 3, 1)._others() == [products.product_of_onednn]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_products_of_numbers_that_are_not_finite_raise_and_warn_of_nothing(name: str) -> None:
+    queries, images = torch.tensor([[0.0, 1e38], [1.0, 1e38]]), torch.tensor([[float("inf"), 0.0], [1.0, 1e38]])
+    found = getattr(products, name)(queries, images, torch.empty(2, 2))
+    assert found.isfinite().tolist() == [[False, False], [False, False]]
 
 
 def test_numpy_multiplies_with_as_many_threads_as_torch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +101,7 @@ def test_numpy_multiplies_with_as_many_threads_as_torch(monkeypatch: pytest.Monk
     def matmul(queries: np.ndarray, images: np.ndarray, out: np.ndarray) -> None:
         seen.append(threads())
 
+    products._blas_threads.cache_clear()
     before = threads()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(np, "matmul", matmul)

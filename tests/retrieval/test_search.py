@@ -219,6 +219,17 @@ def test_exact_search_agrees_with_its_naive_twin_when_images_become_better_and_b
     assert (scores.tolist(), ids.tolist()) == naive_search(queries, embeddings, 5)
 
 
+@pytest.mark.parametrize("lanes", [1, 2, 3, 64])
+@pytest.mark.parametrize("chunk", [15, 16, 33, 100, 1024, 1100, 2999])
+def test_blocks_of_any_layout_hold_each_image_once(lanes: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_LANES", lanes)
+    rng = np.random.default_rng(chunk)
+    queries, embeddings = rng.standard_normal((5, 4), np.float32), rng.standard_normal((3000, 4), np.float32)
+    embeddings[:200] *= 0.5  # so that what comes later is set aside
+    scores, ids = exact_search(torch.from_numpy(queries), embeddings, 6, chunk=chunk)
+    assert (scores.tolist(), ids.tolist()) == naive_search(queries, embeddings, 6)
+
+
 def test_exact_search_keeps_the_precision_that_was_chosen_for_training() -> None:
     torch.set_float32_matmul_precision("medium")
     try:

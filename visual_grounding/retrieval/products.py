@@ -1,7 +1,8 @@
 """The matrix product of a scan, in float32: whichever is fastest where it runs."""
 
+import multiprocessing
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
@@ -48,7 +49,8 @@ def product_of_numpy(queries: Tensor, images: Tensor, memory: Tensor) -> Tensor:
         queries: (Q, D);  images: (n, D), on the CPU;  memory: (Q, n), written
         returns: (Q, n)
     """
-    with _blas_threads().limit(limits=torch.get_num_threads()):
+    # Numbers that aren't finite are the scan's to find: numpy would warn of them.
+    with _blas_threads().limit(limits=torch.get_num_threads()), np.errstate(all="ignore"):
         np.matmul(queries.detach().numpy(), images.detach().numpy().T, out=memory.numpy())
     return memory
 
@@ -59,23 +61,30 @@ def _blas_threads() -> ThreadpoolController:
 
 
 def product_for(queries: Tensor) -> Product:
-    """The product for a scan: BLAS's, but on a CPU the one that turns out to be fastest there.
+    """The product for a scan: BLAS's, but on a CPU, where there is enough to do, the one that turns out to be fastest.
 
     Shapes:
         queries: (Q, D)
     """
     if queries.device.type != "cpu":
         return product_of_blas
-    return fastest_product(queries.shape[1], torch.get_num_threads())
+    return fastest_product(queries.shape[1], min(len(queries), 1024).bit_length(), torch.get_num_threads())
 
 
 @cache
-def fastest_product(size: int, threads: int) -> "FastestProduct":
-    """The one of this process for vectors of a size; `threads` are part of what it remembers."""
-    others = [product_of_numpy]
+def fastest_product(size: int, queries: int, threads: int) -> "FastestProduct":
+    """The one of this process for D = `size` and about 2^`queries` queries; all three are part of what it remembers."""
+    return FastestProduct(product_of_blas, lambda: [found for found in _others() if is_float32(found, size)])
+
+
+def _others() -> list[Product]:
+    """What there is beside BLAS's product."""
+    others: list[Product] = []
+    if multiprocessing.parent_process() is None:  # in a copy by fork OpenBLAS would start all its threads again
+        others.append(product_of_numpy)
     if torch.backends.mkldnn.is_available():
         others.append(product_of_onednn)
-    return FastestProduct([product_of_blas, *(product for product in others if _is_float32(product, size))])
+    return others
 
 
 class FastestProduct:
@@ -84,37 +93,56 @@ class FastestProduct:
     What is timed is what a scan asks for anyway, so that the choice costs little, and is made where it counts. Results
     differ by rounding alone.
 
+    Args:
+        usual: for what is too little to be worth timing, and one of those that are timed.
+        others: gives the others; it is asked when there is something to time.
+
     Attributes:
-        chosen: the fastest one, once that is known. What isn't worth timing is the first's until then.
+        chosen: the fastest one, once that is known.
     """
 
-    def __init__(self, products: Iterable[Product]) -> None:
-        self._took = {product: float("inf") for product in products}
-        self._turns = iter([product for _ in range(_ROUNDS) for product in self._took])
-        self._first = next(iter(self._took))
+    def __init__(self, usual: Product, others: Callable[[], list[Product]]) -> None:
+        self._usual, self._others = usual, others
+        self._took: dict[Product, float] = {}
+        self._turns: Iterator[Product] | None = None
         self.chosen: Product | None = None
 
     def __call__(self, queries: Tensor, images: Tensor, memory: Tensor) -> Tensor:
         """Shapes: queries: (Q, D);  images: (n, D);  memory: (Q, n);  returns: (Q, n)."""
-        if self.chosen is not None:
-            return self.chosen(queries, images, memory)
         work = queries.numel() * len(images)
         if work < _WORTH_TIMING:
-            return self._first(queries, images, memory)
-        product = next(self._turns, None)
+            return self._usual(queries, images, memory)
+        product = self.chosen or self._next()
         if product is None:
-            self.chosen = min(self._took, key=self._took.__getitem__)
-            return self.chosen(queries, images, memory)
+            product = self.chosen = min(self._took, key=self._took.__getitem__)
+        if self.chosen is not None:
+            return product(queries, images, memory)
+        images.sum()  # what is in a file still is read before
         started = time.perf_counter()
         result = product(queries, images, memory)
         self._took[product] = min(self._took[product], (time.perf_counter() - started) / work)
         return result
 
+    def _next(self) -> Product | None:
+        """Whose turn it is; None when all are over."""
+        if self._turns is None:
+            kinds = [self._usual, *self._others()]
+            self._took = {kind: float("inf") for kind in kinds}
+            # Each begins a round once: parts of a scan come in turn, too, and not all have the same size.
+            self._turns = iter(
+                [kinds[(turn + first) % len(kinds)] for first in range(_ROUNDS) for turn in range(len(kinds))]
+            )
+        return next(self._turns, None)
 
-def _is_float32(product: Product, size: int) -> bool:
-    """Whether it keeps the bound of `rounding_error`: oneDNN may have been told to multiply in bfloat16."""
+
+def is_float32(product: Product, size: int) -> bool:
+    """Whether it multiplies in float32: oneDNN may have been told to do so in bfloat16.
+
+    All numbers but eight of a vector are zero, so that rounding them isn't lost in the error of a long sum.
+    """
     generator = torch.Generator().manual_seed(0)
-    queries, images = (torch.randn(count, size, generator=generator) for count in (64, 64))
-    bound = rounding_error(size) * torch.outer(queries.norm(dim=1).double(), images.norm(dim=1).double())
+    queries, images = (torch.randn(64, size, generator=generator) for _ in range(2))
+    queries[:, 8:] = 0
+    bound = rounding_error(min(size, 8)) * queries[:, :8].abs().double() @ images[:, :8].abs().double().T
     found = product(queries, images, torch.empty(64, 64))
     return not bool(((found - queries.double() @ images.double().T).abs() > bound).any())

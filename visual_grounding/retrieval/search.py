@@ -140,20 +140,21 @@ class _Best:
             similarity: (Q, n)
         """
         images = similarity.shape[1]
-        groups = images // (_BLOCK * _LANES)
+        lanes = min(_LANES, images // _BLOCK)
+        groups = images // (_BLOCK * lanes) if lanes else 0
         # On a GPU counting what beats the last candidate costs more (it must wait) than taking the best of a chunk.
         if groups == 0 or similarity.device.type != "cpu" or bool((self.rows[:, -1] == NO_IMAGE).any()):
             self._join_chunk(similarity, start)
             return
         last = self.scores[:, -1:]  # (Q, 1)
-        whole = groups * _BLOCK * _LANES
-        maxima = similarity[:, :whole].unflatten(1, (groups, _BLOCK, _LANES)).amax(dim=2).flatten(1)  # (Q, blocks)
+        whole = groups * _BLOCK * lanes
+        maxima = similarity[:, :whole].unflatten(1, (groups, _BLOCK, lanes)).amax(dim=2).flatten(1)  # (Q, blocks)
         query, block = _where(maxima > last)  # (P,)
         if len(query) > maxima.numel() // 8:  # images that become better and better
             self._join_chunk(similarity, start)
             return
-        first = block // _LANES * (_BLOCK * _LANES) + block % _LANES  # (P,) column
-        self._set_aside(query, first.unsqueeze(1) + _LANES * torch.arange(_BLOCK), similarity, last, start)
+        first = block // lanes * (_BLOCK * lanes) + block % lanes  # (P,) column
+        self._set_aside(query, first.unsqueeze(1) + lanes * torch.arange(_BLOCK), similarity, last, start)
         if images > whole:
             query, column = _where(similarity[:, whole:] > last)
             self._set_aside(query, column.unsqueeze(1) + whole, similarity, last, start)
