@@ -63,6 +63,17 @@ def test_fractions_are_shown_in_percent(tmp_path: Path, capsys: pytest.CaptureFi
     assert row["hypothesis"]["mean"] == pytest.approx(0.55)
 
 
+def test_what_is_below_1_has_four_decimals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metrics = {"region_loss": {"label": "region loss", "better": "lower", "percent": False}}
+    for seed, value in ((1, 0.1345), (2, 0.1319)):
+        write_run(tmp_path / f"seed{seed}/x", [value], [0.157], metric="region_loss", metrics=metrics)
+    assert report(tmp_path) == 0
+    out = capsys.readouterr().out
+    assert "0.1332 ± 0.0018 (0.1332)" in out and "-0.0238" in out and "0.1345 (-0.0225)" in out
+    (row,) = json.loads((tmp_path / "out/runs.json").read_text())["rows"]
+    assert f"{row['test']['low']:+.4f} … {row['test']['high']:+.4f}" in out
+
+
 def test_rows_and_metrics_are_chosen(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(folder, "--only", "mask*", "--metric", "bleu") == 0
     assert "% off" not in capsys.readouterr().out

@@ -12,7 +12,7 @@ DIR/runs.txt, runs.md, runs.tex and runs.json have the same numbers.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,16 +92,15 @@ def _heading(rows: Sequence["Row"], form: str) -> str:
 
 def _over_seeds(rows: Sequence["Row"]) -> list[list[str]]:
     columns = ["", "sentences", "hypothesis", "twin", "difference", "95 % interval", "p", "p, Holm", "better in"]
-    table = [columns]
+    table, number = [columns], _format_of(rows)
     for row in rows:
-        scale = 100 if row.percent else 1
-        cells = [_name(row), str(row.sentences), _spread(row.hypothesis, scale), *[NONE] * 6]
+        cells = [_name(row), str(row.sentences), _spread(row.hypothesis, number), *[NONE] * 6]
         if row.twin:
-            cells[3] = _spread(row.twin, scale)
-            cells[4] = f"{scale * (row.hypothesis.mean - row.twin.mean):+.2f}"
+            cells[3] = _spread(row.twin, number)
+            cells[4] = number(row.hypothesis.mean - row.twin.mean, "+")
             cells[8] = f"{row.better_seeds} of {len(row.seeds)}"
         if row.test:
-            cells[5] = f"{scale * row.test.low:+.2f} … {scale * row.test.high:+.2f}"
+            cells[5] = f"{number(row.test.low, '+')} … {number(row.test.high, '+')}"
             cells[6] = _p(row.test.p_value)
             cells[7] = _p(row.p_holm)
         table.append(cells)
@@ -110,32 +109,39 @@ def _over_seeds(rows: Sequence["Row"]) -> list[list[str]]:
 
 def _seed_by_seed(rows: Sequence["Row"]) -> list[list[list[str]]]:
     """Each seed's value, and in brackets its difference to its twin; rows with the same seeds share a table."""
-    tables = []
+    tables, number = [], _format_of(rows)
     for seeds in dict.fromkeys(tuple(row.seeds) for row in rows):
         table = [["", *seeds]]
         for row in rows:
             if tuple(row.seeds) == seeds:
-                scale = 100 if row.percent else 1
-                table.append([_name(row), *(_value(row, place, scale) for place in range(len(seeds)))])
+                table.append([_name(row), *(_value(row, place, number) for place in range(len(seeds)))])
         tables.append(table)
     return tables
 
 
-def _value(row: "Row", place: int, scale: int) -> str:
+def _format_of(rows: Sequence["Row"]) -> Callable[..., str]:
+    """How numbers of a metric are written: with two decimals, in percent or not; with four where all are below 1."""
+    scale = 100 if rows[0].percent else 1
+    highest = max(abs(value) for row in rows for value in row.hypothesis.values)
+    decimals = 4 if scale * highest < 1 else 2
+    return lambda value, sign="": f"{scale * value:{sign}.{decimals}f}"
+
+
+def _value(row: "Row", place: int, number: Callable[..., str]) -> str:
     value = row.hypothesis.values[place]
     if row.twin is None:
-        return f"{scale * value:.2f}"
-    return f"{scale * value:.2f} ({scale * (value - row.twin.values[place]):+.2f})"
+        return number(value)
+    return f"{number(value)} ({number(value - row.twin.values[place], '+')})"
 
 
 def _name(row: "Row") -> str:
     return "all" if row.name == "." else row.name
 
 
-def _spread(scores: "OverSeeds", scale: int) -> str:
+def _spread(scores: "OverSeeds", number: Callable[..., str]) -> str:
     if scores.std is None:
-        return f"{scale * scores.mean:.2f}"
-    return f"{scale * scores.mean:.2f} ± {scale * scores.std:.2f} ({scale * scores.median:.2f})"
+        return number(scores.mean)
+    return f"{number(scores.mean)} ± {number(scores.std)} ({number(scores.median)})"
 
 
 def _p(value: float | None) -> str:
