@@ -15,6 +15,7 @@ from devices.recording import computing_classes, computing_functions, recorded
 from torch import nn
 
 import visual_grounding
+from visual_grounding.retrieval.products import fastest_product
 
 pytestmark = pytest.mark.slow  # it repeats what test_forwards.py and test_chains.py run, watching every call
 
@@ -64,6 +65,7 @@ ON_THE_CPU_ONLY = {
 @pytest.fixture(scope="module")
 def reached(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[type], set[CodeType]]:
     """What all runs on the pretended device reach."""
+    fastest_product.cache_clear()  # a test before this one may have made some of what it remembers
     with recorded() as found, pretended_cuda():
         with torch.no_grad():
             for name in FORWARDS:
