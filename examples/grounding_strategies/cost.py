@@ -2,11 +2,11 @@
 
     python cost.py --out out
 
-Reads of each strategy OUT/seedN/scores/captions.NAME.blank/scores.json, the seconds that its pre-training took of
-OUT/done/seedN/pretrain-NAME (of one that was stopped, those since it went on), and the memory of a step with as many
-positions of OUT/logs/memory.log and memory-regions.log, which `benchmarks/region_memory.py` printed; writes
-OUT/cost.md. OUT/floors.md is of OUT/seedN/scores/floor.*: a model with photos against its twin, which learned from the
-same text without.
+Reads of each strategy OUT/seedN/scores/captions.NAME.blank/scores.json, the updates a second of its pre-training in
+OUT/logs/seedN/pretrain-NAME.log (the quickest tenth of the intervals that fairseq logs: other work may have stood
+beside the others), and the memory of a step with as many positions of OUT/logs/memory.log and memory-regions.log,
+which `benchmarks/region_memory.py` printed; writes OUT/cost.md. OUT/floors.md is of OUT/seedN/scores/floor.*: a model
+with photos against its twin, which learned from the same text without.
 """
 
 import argparse
@@ -61,9 +61,10 @@ def cost_table(out: Path) -> str:
         seeds = [seed for seed in seeds_of(out) if perplexity_file(out, seed, name).is_file()]
         if seeds:
             told = spread([perplexity(out, seed, name) for seed in seeds])
-            taken = spread([time(out, seed, name) for seed in seeds], digits=0)
-            rows.append([regions, told, memory(out, log).get(positions, "–"), taken])
-    head = ["regions", "perplexity of captions", "memory of a step, GB", "seconds of pre-training"]
+            taken = [found for seed in seeds if (found := seconds(out, seed, name)) is not None]
+            times = spread(taken, digits=3) if taken else "–"
+            rows.append([regions, told, memory(out, log).get(positions, "–"), times])
+    head = ["regions", "perplexity of captions", "memory of a step, GB", "seconds an update"]
     return tabulate(rows, head, tablefmt="github", disable_numparse=True)
 
 
@@ -102,9 +103,11 @@ def perplexity(out: Path, seed: int, name: str) -> float:
     return float(systems["hypothesis"]["perplexity"]["mean"])
 
 
-def time(out: Path, seed: int, name: str) -> float:
-    """Seconds that pre-training took, beside another one."""
-    return float((out / "done" / f"seed{seed}" / f"pretrain-{name}").read_text(encoding="utf-8").split(" ")[0])
+def seconds(out: Path, seed: int, name: str) -> float | None:
+    """Of an update, in the quickest tenth of the intervals that were logged; None where none was."""
+    log = (out / "logs" / f"seed{seed}" / f"pretrain-{name}.log").read_text(encoding="utf-8")
+    taken = sorted(1 / float(ups) for ups in re.findall(r"\| train_inner \|.*?\bups=([\d.]+)", log) if float(ups) > 0)
+    return float(np.mean(taken[: max(1, len(taken) // 10)])) if taken else None
 
 
 def spread(values: list[float], digits: int = 1) -> str:

@@ -292,6 +292,20 @@ def test_tables_take_the_place_of_the_finder_of_training(world, tmp_path, capsys
         found[name] = json.loads((tmp_path / name / "scores.json").read_text())
     assert found["finder"]["test_set"] == found["tables"]["test_set"]  # the same lines and masks, with other images
     assert found["finder"]["systems"]["hypothesis"] != found["tables"]["systems"]["hypothesis"]
+    # fairseq-validate keeps what training was told, unless it is taken back.
+    words = [
+        world / "bin", "--user-dir", "visual_grounding", "--task", "grounded_lm",
+        "--path", tmp_path / "m/checkpoint_last.pt",
+        "--image-features", world / "store", "--image-ids", world / "ids", "--batch-size", 10, "--num-workers", 0, "--cpu",
+        "--no-progress-bar", "--log-format", "json",
+    ]  # fmt: skip
+    done = run_command("fairseq-validate", *words)
+    assert done.returncode != 0 and "leave it away: --image-finder '' --finder-tokenizer ''" in done.stderr
+    done = run_command("fairseq-validate", *words, "--image-finder", "", "--finder-tokenizer", "")
+    assert done.returncode == 0, done.stderr
+    asked = found["tables"]["systems"]["hypothesis"]["perplexity"]["mean"]
+    told = re.search(r'"valid_ppl": "([\d.]+)"', done.stdout + done.stderr)
+    assert told and float(told[1]) == pytest.approx(asked, rel=0.01)
 
 
 @pytest.mark.parametrize("images_are", ["tabled", "mixed", "found"])

@@ -53,32 +53,38 @@ def test_overlap_is_counted_whatever_case_and_punctuation():
     assert found == {"sentences": 3, "captions": 2}
 
 
+def write_log(path, quickest):
+    """As fairseq writes it: 20 intervals, two of which are as quick as is said, on average; its epochs don't count."""
+    ups = [1.0] * 18 + [1 / (1 / quickest - 0.01), 1 / (1 / quickest + 0.01)]
+    lines = [f"2026-11-28 12:37:55 | INFO | train_inner | epoch 001: ppl=99, ups={each!r}, wpb=4" for each in ups]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([*lines, "2026-11-28 12:37:56 | INFO | train | epoch 001 | ppl 9 | ups 99 | wpb 4"]))
+
+
 def test_cost_against_regions_is_of_what_was_trained(tmp_path, monkeypatch, capsys):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/memory.log").write_text("0 positions: 1.00 GB\n1 positions: 1.25 GB\n")
     (tmp_path / "logs/memory-regions.log").write_text("1 positions: 1.20 GB\n16 positions: 2.50 GB\nno time for 4\n")
-    found = {"none-captions": ((10, 12), (60, 60)), "i2t": ((9, 9), (70, 80)), "regions-16": ((8, 8.5), (100, 102))}
+    found = {"none-captions": ((10, 12), (4, 4)), "i2t": ((9, 9), (4, 2)), "regions-16": ((8, 8.5), (2, 2.5))}
     for name, of_seeds in found.items():
-        for seed, (perplexity, seconds) in enumerate(zip(*of_seeds), 1):
+        for seed, (perplexity, quickest) in enumerate(zip(*of_seeds), 1):
             scores = tmp_path / f"seed{seed}/scores/captions.{name}{'' if name == 'none-captions' else '.blank'}"
             scores.mkdir(parents=True)
             systems = {"hypothesis": {"perplexity": {"mean": perplexity}}, "twin": {"perplexity": {"mean": 99}}}
             (scores / "scores.json").write_text(json.dumps({"systems": systems}))
-            done = tmp_path / f"done/seed{seed}/pretrain-{name}"
-            done.parent.mkdir(parents=True, exist_ok=True)
-            done.write_text(f"{seconds} s\nfairseq-train")
+            write_log(tmp_path / f"logs/seed{seed}/pretrain-{name}.log", quickest)
     of_one_seed = tmp_path / "seed1/scores/captions.regions-8.blank"  # seed 2 hasn't it, nor the log its memory
     shutil.copytree(tmp_path / "seed1/scores/captions.i2t.blank", of_one_seed)
-    (tmp_path / "done/seed1/pretrain-regions-8").write_text("90 s\nfairseq-train")
+    (tmp_path / "logs/seed1/pretrain-regions-8.log").write_text("stopped before the first interval")
     monkeypatch.setattr(sys, "argv", ["cost.py", "--out", str(tmp_path)])
     assert cost.main() == 0
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in read_lines(tmp_path / "cost.md")[2:]]
-    # deviations by hand: sqrt(2) = 1.4, 0, sqrt(0.125) = 0.4; of seconds 0, sqrt(50) = 7, sqrt(2) = 1
+    # deviations by hand: sqrt(2) = 1.4, 0, sqrt(0.125) = 0.4; of seconds 0, of 0.25 and 0.5 0.177, of 0.5 and 0.4 0.071
     assert rows == [
-        ["0", "11.0 ± 1.4", "1.00", "60 ± 0"],
-        ["whole image", "9.0 ± 0.0", "1.25", "75 ± 7"],
-        ["8", "9.0", "–", "90"],
-        ["16", "8.2 ± 0.4", "2.50", "101 ± 1"],
+        ["0", "11.0 ± 1.4", "1.00", "0.250 ± 0.000"],
+        ["whole image", "9.0 ± 0.0", "1.25", "0.375 ± 0.177"],
+        ["8", "9.0", "–", "–"],
+        ["16", "8.2 ± 0.4", "2.50", "0.450 ± 0.071"],
     ]
 
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from conftest import write_store
-from small_tokenizers import SENTENCES, make_tokenizer
+from small_tokenizers import SENTENCES, make_tokenizer, minilm
 
 from visual_grounding.cli.main import main
 from visual_grounding.errors import InputError
@@ -102,6 +102,43 @@ def test_a_table_keeps_the_mask_that_its_images_were_found_with(bridge, world, c
     assert ImageIds(world / "whole").text_sha256 == table.text_sha256 and ImageIds(world / "whole").mask is None
     assert table.doubt(lines, "text") is None
     assert (ImageIds(world / "whole").ids >= 0).all()
+
+
+def test_what_is_found_stays_the_same_where_hidden_words_are_replaced(world):
+    """Words of one piece each by others, so that the pieces keep their places; of the kind that begins words."""
+    bridge = TokenizerBridge(str(minilm()))
+    flags = ["--mask-prob", 0.4, "--mask-tokenizer", bridge.name]
+    lines = ["the dog and a ball", "a ball on the grass", "a dog", "a ball"] * 30
+    others = {"dog": "ball", "ball": "dog", "grass": "dog", "the": "a", "a": "the", "and": "on", "on": "and"}
+    assert all(len(numbers) == len(line.split()) for line, numbers in zip(lines, bridge.numbers_of(lines)))
+    (world / "text").write_text("\n".join(lines) + "\n")
+    assert retrieve(world, "ids", *flags) == 0
+    table, replaced = ImageIds(world / "ids"), []
+    for number, line in enumerate(lines):
+        pairs = zip(line.split(), table.mask.hidden(number), strict=True)
+        replaced.append(" ".join(others[word] if hidden else word for word, hidden in pairs))
+    assert sum(line != other for line, other in zip(lines, replaced)) > 90
+    (world / "text").write_text("\n".join(replaced) + "\n")
+    assert retrieve(world, "again", *flags) == 0 and retrieve(world, "whole") == 0
+    again, whole = ImageIds(world / "again"), ImageIds(world / "whole")
+    for name in ("ids.npy", "scores.npy", "mask.npy", "pieces.npy"):
+        assert filecmp.cmp(world / "ids" / name, world / "again" / name, shallow=False)
+    assert again.text_sha256 != table.text_sha256 and not np.array_equal(whole.ids, table.ids)
+    # What begins no word where a word began belongs to the word before it, which leaves the query, too.
+    words, hidden = WordsOfPieces(bridge), np.array([False, True, False])
+    ((a, dog), (_, s)) = bridge.numbers_of(["a dog", "dogfish"])
+    assert words.without(np.array([a, dog, a]), hidden) == "a a" and words.without(np.array([a, s, a]), hidden) == "a"
+
+
+def test_lines_that_a_mask_leaves_nothing_of_are_told_apart_from_empty_ones(bridge, world, capsys):
+    (world / "text").write_text("dog\n" * 60 + "\n" * 2)
+    assert retrieve(world, "ids", "--mask-prob", 0.5, "--mask-tokenizer", bridge.name) == 0
+    hidden = sum(bool(ImageIds(world / "ids").mask.hidden(number).all()) for number in range(60))
+    said = (
+        f"{hidden} of 62 sentences ({hidden / 62 * 100:.1f} %) have no word that the mask leaves; they have no image."
+    )
+    empty = "2 of 62 sentences (3.2 %) are empty; they have no image."
+    assert 15 < hidden < 45 and capsys.readouterr().err.splitlines() == [f"warning: {empty}", f"warning: {said}"]
 
 
 def test_any_shards_make_the_same_table_and_another_mask_another(bridge, world):

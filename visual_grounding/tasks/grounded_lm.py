@@ -209,6 +209,7 @@ class GroundedLMTask(OwnCriterions, OneIterator):
 
     def _lines(self, texts: list[Any], training: bool, place: str, tables: list[ImageIds] | None = None) -> MaskedLines:
         """Lines with masks: their own, or the tables'."""
+        # Assumption: GS §2.2 has "replaced by a [masked] token"; LXMERT's code keeps or exchanges a fifth of them.
         masking = Masking(self.cfg.mask_prob, MASK_ALONE, int(self.cfg.seed) if training else None)
         text = texts[0] if len(texts) == 1 else ConcatDataset(texts)
         sizes = np.concatenate([np.asarray(each.sizes) for each in texts])
@@ -375,7 +376,10 @@ def _check_flags(cfg: GroundedLMConfig) -> None:
             f"--max-pieces should be at least 3, for a piece between two symbols, but is {cfg.max_pieces}."
         )
     if cfg.image_finder and (cfg.image_ids or cfg.caption_data):
-        raise InputError("--image-finder finds the images, so --image-ids and --caption-data can't name them, too.")
+        raise InputError(
+            "--image-finder finds the images, so --image-ids and --caption-data can't name them, too. Where a "
+            "checkpoint was trained with a finder, leave it away: --image-finder '' --finder-tokenizer ''."
+        )
     if cfg.image_finder and not (cfg.image_features and cfg.finder_tokenizer):
         raise InputError(
             "--image-finder also needs --image-features, and --finder-tokenizer, that of the text's pieces."
