@@ -296,8 +296,8 @@ def test_tables_take_the_place_of_the_finder_of_training(world, tmp_path, capsys
     words = [
         world / "bin", "--user-dir", "visual_grounding", "--task", "grounded_lm",
         "--path", tmp_path / "m/checkpoint_last.pt",
-        "--image-features", world / "store", "--image-ids", world / "ids", "--batch-size", 10, "--num-workers", 0, "--cpu",
-        "--no-progress-bar", "--log-format", "json",
+        "--image-features", world / "store", "--image-ids", world / "ids", "--batch-size", 10,
+        "--num-workers", 0, "--cpu", "--no-progress-bar", "--log-format", "json",
     ]  # fmt: skip
     done = run_command("fairseq-validate", *words)
     assert done.returncode != 0 and "leave it away: --image-finder '' --finder-tokenizer ''" in done.stderr

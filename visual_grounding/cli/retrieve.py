@@ -146,7 +146,9 @@ def run(args: argparse.Namespace) -> None:
         masked = mask_queries(TokenizerBridge(args.mask_tokenizer), lines, args.mask_prob, seed, most)
         lines, text = masked.queries, lines
     counts = write_image_ids(finder, lines, args.out, exclude, args.shard_size, text, masked)
-    hidden = 0 if masked is None else sum(bool(whole.strip()) and not left.strip() for whole, left in zip(text, lines))
+    hidden = 0
+    if masked is not None and text is not None:
+        hidden = sum(bool(whole.strip()) and not left.strip() for whole, left in zip(text, lines))
     _warn(finder.warnings({**counts, "empty": counts["empty"] - hidden}, len(lines)))
     _warn(warn_of(hidden, len(lines), "have no word that the mask leaves; they have no image."))
     unknown = counts.get("unknown_excluded", 0)
