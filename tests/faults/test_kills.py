@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -258,13 +259,25 @@ def rewriting(world: World) -> dict[str, tuple[list[object], list[object]]]:
             "stats": ["--text", f"all={translated}", f"text={folder / 'text'}", "--reference", "text"],
         }
 
-    return {verb: (words, flags(2)[verb]) for verb, words in flags(1).items()}
+    found = {verb: (words, flags(2)[verb]) for verb, words in flags(1).items()}
+    trained = flags(1)["prepare rte"]
+    added: list[object] = ["--test", folder / "pairs2.tsv", *trained[2:]]
+    return {**found, "prepare rte, a split": (trained, added)}
 
 
 @pytest.mark.parametrize(
     "verb",
     [
-        *("prepare captions", "prepare rte", "average", "evaluate", "report", "report vokens", "stats"),
+        *(
+            "prepare captions",
+            "prepare rte",
+            "prepare rte, a split",
+            "average",
+            "evaluate",
+            "report",
+            "report vokens",
+            "stats",
+        ),
         *("export", "export --to transformers"),
     ],
 )
@@ -272,7 +285,7 @@ def test_killed_while_it_writes_anew_a_command_leaves_the_older_output_or_its_ow
     rewriting: dict, tmp_path: Path, record_property: Callable, verb: str
 ) -> None:
     out = tmp_path / "out"
-    first, second = ([*verb.split(), *words, "--out", out] for words in rewriting[verb])
+    first, second = ([*verb.partition(",")[0].split(), *words, "--out", out] for words in rewriting[verb])
     own = ["analysis.report", "analysis.drawn_vokens", "analysis.translation_scores", "analysis.score_files"]
     own += ["retrieval.export", "storage.checkpoints", "text.example_files", "vokenization.language_model_folder"]
     modules = [f"visual_grounding.{name}" for name in own]
@@ -288,6 +301,7 @@ def test_killed_while_it_writes_anew_a_command_leaves_the_older_output_or_its_ow
         found = []
         for step in range(1, done.steps + 1):
             if found and found[-1] != before:
+                shutil.rmtree(out)
                 assert commands.run(first).status == 0
                 before = content_of(out)
             assert commands.run(second, kill_at=step).status == KILLED

@@ -108,19 +108,21 @@ def write(content, left, kill_at=0):
     for name in ("replace", "rename", "unlink", "rmdir", "mkdir", "link", "fsync"):
         setattr(os, name, stepping(getattr(os, name)))
     exchange = stepping(whole_folder._exchange)
-    whole_folder._exchange = exchange if how == "together" else lambda one, other: False
+    whole_folder._exchange = exchange if how in ("together", "added") else lambda one, other: False
     writers = {name: lambda path: path.write_text(content) for name in names}
     files = {**writers, **{name: writers["one"] for name in left}}
     if how == "a model":
         whole_folder.write_folder(place, lambda folder: [files[name](folder / name) for name in files], lambda _: ())
     else:
-        file_set.write_file_set(place, files, "last", ["left-?"])
+        file_set.write_file_set(place, files, "last", ["left-?"], lambda: ["kept"] if how == "added" else [])
 
 for step in range(1, 1000):
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     if how == "beside other things":
         (place / "folder").mkdir()
+    if how == "added":
+        (place / "kept").write_text("kept")
     write("old", ["left-1"])
     child = os.fork()
     if child == 0:
@@ -154,6 +156,30 @@ def test_killed_at_any_step_all_files_are_of_the_older_run_or_of_the_new_one(tmp
     assert all(there in order for there in found) and found == sorted(found, key=order.index)
     assert OLD in found and NEW in found and len(found) > 8
     assert all(after == NEW for _, _, after in [*killed, whole])
+
+
+def test_killed_at_any_step_files_that_are_added_to_stay(tmp_path):
+    *killed, whole = killed_at_each_step(tmp_path / "place/out", "added")
+    old, new = ({**files, "kept": "kept"} for files in (OLD, NEW))
+    found = [there for _, there, _ in killed]
+    assert whole[0] == 0 and all(there in (old, new) for there in found) and found.count(old) > 3 and new in found
+    assert all(after == new for _, _, after in [*killed, whole])
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_files_that_are_added_to_go_over_into_the_new_folder(tmp_path, monkeypatch, links):
+    if not links:
+        monkeypatch.setattr(os, "link", lambda path, to: os.stat(tmp_path / "nowhere"))
+    out = tmp_path / "out"
+    write_file_set(out, {"last": text("old"), "[one]": text("old")}, last="last")
+    number = out.stat().st_ino
+    write_file_set(out, {"last": text("new"), "two": text("new")}, last="last", beside=lambda: ["[one]"])
+    assert contents(out) == {"last": "new", "[one]": "old", "two": "new"} and out.stat().st_ino != number
+    (out / "somebody's").write_text("x")
+    number = out.stat().st_ino
+    write_file_set(out, {"last": text("newer")}, last="last", beside=lambda: ["[one]", "two"])
+    assert contents(out) == {"last": "newer", "[one]": "old", "two": "new", "somebody's": "x"}
+    assert out.stat().st_ino == number and os.listdir(tmp_path) == ["out"]
 
 
 def test_where_folders_cannot_change_places_a_model_may_be_gone_for_a_moment(tmp_path):

@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> None:
     kept: dict[str, Any] = {}
 
     def keep() -> dict[str, Any]:
-        """Asked when the folder is locked: another run may have added splits meanwhile."""
+        """Also asked when the folder is locked: another run may have added splits meanwhile."""
         kept.update(_kept(args.out, splits, made, asked)[1])
         return kept
 

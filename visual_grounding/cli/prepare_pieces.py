@@ -77,7 +77,10 @@ def run(args: argparse.Namespace) -> None:
             name: text.cut_lines(bridge, args.max_pieces, bar.update) for name, text in texts.items()
         }
         write_text_files(
-            args.out, {**lines, META: description(), DICTIONARY: bridge.dictionary_lines()}, last=DICTIONARY
+            args.out,
+            {**lines, META: description(), DICTIONARY: bridge.dictionary_lines()},
+            last=DICTIONARY,
+            beside=lambda: _kept(args.out, set(texts), made, bridge.sha256),
         )
     for name, text in texts.items():
         print(f"{name}: {text.lines} lines, {text.pieces} pieces, {text.unknown} of them unknown")

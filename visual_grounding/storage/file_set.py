@@ -1,9 +1,11 @@
 """Files that a command writes into a folder together: all of one run, or all of the run before."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from glob import escape
 from pathlib import Path
 
 from ..errors import InputError
@@ -12,7 +14,11 @@ from .whole_folder import beside_of, lock_folder, write_folder
 
 
 def write_file_set(
-    folder: Path, files: Mapping[str, Callable[[Path], object]], last: str, instead_of: Sequence[str] = ()
+    folder: Path,
+    files: Mapping[str, Callable[[Path], object]],
+    last: str,
+    instead_of: Sequence[str] = (),
+    beside: Callable[[], Collection[str]] = tuple,
 ) -> None:
     """Write files of a folder, which may hold others: they stay, and the caller says what they are.
 
@@ -27,20 +33,25 @@ def write_file_set(
         last: the file that readers can't do without.
         instead_of: names, or patterns such as `line-*.png`, of what an earlier run may have left beside `last`: it
             goes, where it isn't written anew.
+        beside: names of those of earlier runs that this one adds to, so that the folder is whole with them. It is also
+            asked while the folder is locked.
 
     Raises:
         InputError: another process writes this folder, or it can't be written.
     """
+    place = beside_of(folder, "")
 
-    def write(beside: Path) -> None:
+    def write(new: Path) -> None:
         for name, to in files.items():
-            to(beside / name)
+            to(new / name)
+        for name in set(beside()).difference(files):
+            _link_or_copy(place / name, new / name)
 
-    def bring(beside: Path, place: Path) -> None:
-        _bring({name: beside / name for name in files}, place, last, instead_of)
+    def bring(new: Path, place: Path) -> None:
+        _bring({name: new / name for name in files}, place, last, instead_of)
 
     try:
-        if _can_be_replaced(beside_of(folder, ""), [*files, *instead_of]):
+        if _can_be_replaced(place, [*files, *instead_of, *map(escape, beside())]):
             write_folder(folder, write, lambda _: (), otherwise=bring)
         else:
             _write_one_by_one(folder, files, last, instead_of)
@@ -84,6 +95,14 @@ def _can_be_replaced(place: Path, own: Sequence[str]) -> bool:
 
 def _is_own(path: Path, own: Sequence[str]) -> bool:
     return path.is_file() and not path.is_symlink() and any(fnmatchcase(path.name, name) for name in own)
+
+
+def _link_or_copy(path: Path, to: Path) -> None:
+    """The same file under another name; where the file system has no such links, a copy."""
+    try:
+        os.link(path, to)
+    except OSError:
+        shutil.copy2(path, to)
 
 
 def _write_one_by_one(

@@ -118,7 +118,7 @@ def write_examples(
 
     Args:
         made: the signature.
-        kept: asked when all else is written and the folder locked: what `meta.json` says of splits that stay.
+        kept: what `meta.json` says of splits that stay; also asked when all else is written and the folder locked.
         taken: is told how many sentences were cut into pieces.
 
     Raises:
@@ -149,6 +149,9 @@ def write_examples(
         {**files, META: description(), DICTIONARY: bridge.dictionary_lines()},
         last=DICTIONARY,
         instead_of=[f"{split}.{name}" for split in splits for name in _FILES],
+        beside=lambda: [
+            f"{split}.{name}" for split in kept() for name in _FILES if (folder / f"{split}.{name}").is_file()
+        ],
     )
 
 
