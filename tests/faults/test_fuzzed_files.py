@@ -576,9 +576,9 @@ def test_store_writer_refuses_a_broken_list_of_unreadable_images(tmp_path: Path)
     writer = StoreWriter(tmp_path / "out", ["a", "b"], 1, 3, {}, shard_size=2)
     for shard in writer.missing():
         writer.write(shard, np.ones((2, 1, 3)), {1: "broken"})
-    for listed in ([[7, "x"]], [3], [["a", "b"]]):
+    for listed in ([[7, "x"]], [[-1, "x"]], [3], [["a", "b"]], [[1, 2]], [[1, "x", "y"]]):
         set_field(tmp_path / "out.partial/progress/000000.json", unreadable=listed)
-        with pytest.raises(InputError, match=r"out\.partial has a broken list of unreadable images: .*Delete"):
+        with pytest.raises(InputError, match=r"out\.partial should name the images that couldn't be read, .*Delete"):
             writer.publish("test")
 
 

@@ -13,6 +13,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,7 @@ from safetensors.torch import save_file
 from small_dual_encoder import make_dual_encoder
 from small_grounded import write_text as write_lines
 from small_matcher import make_bert, make_token_matcher
-from small_retriever import make_retriever, make_store
+from small_retriever import make_retriever, make_sentences, make_store, retrieve_dense
 from small_voken_lm import make_voken_world, model_flags, voken_task
 from small_vokens import write_vokens
 from small_word_vectors import write_fasttext, write_vectors
@@ -42,6 +43,7 @@ from tests.features.imports.test_region_lmdb import write_lmdb
 from tests.features.tiny_onnx import write_detector
 from tests.images.containers import encoded, picture, write_parquet, write_tar, write_zip
 from tests.retrieval.test_export import checkpoint
+from tests.storage.test_growing import make as make_parts
 from visual_grounding.analysis.contrastive import read_scored_targets
 from visual_grounding.analysis.hypotheses import check_sources, check_targets, read_references, read_translations
 from visual_grounding.analysis.pointing_game import read_boxes
@@ -82,6 +84,7 @@ from visual_grounding.storage.checkpoints import (
     weights_for_images,
 )
 from visual_grounding.storage.lines import read_lines
+from visual_grounding.storage.shards import ShardedArtefact
 from visual_grounding.storage.weights import load_strictly, read_weights
 from visual_grounding.text.caption_tables import iterate_caption_tables
 from visual_grounding.text.captions import read_captions
@@ -167,6 +170,29 @@ def write_index(kind: str, **choices: int) -> Callable[[Path], object]:
         build_index(retriever, FeatureStore(folder / "store"), folder / "index", kind=kind, **choices)
 
     return write
+
+
+def unfinished(go_on: Callable[[Path], object], begin: Callable[[Path], object]) -> Callable[[Path], None]:
+    """What a command leaves that was killed right before it publishes."""
+
+    def write(folder: Path) -> None:
+        begin(folder)
+        killed = patch.object(ShardedArtefact, "publish", side_effect=InterruptedError)
+        with killed, pytest.raises(InterruptedError):
+            go_on(folder)
+
+    return write
+
+
+def go_on_with_index(folder: Path) -> None:
+    build_index(Retriever.load(folder / "retriever"), FeatureStore(folder / "store"), folder / "out", shard_size=90)
+    assert len(Index(folder / "out")) == 300
+
+
+def go_on_with_ids(folder: Path) -> None:
+    retriever, index = Retriever.load(folder / "retriever"), Index(folder / "index")
+    retrieve_dense(retriever, index, make_sentences(), folder / "out", shard_size=30)
+    assert len(ImageIds(folder / "out")) == len(make_sentences())
 
 
 def read_index(folder: Path) -> None:
@@ -539,6 +565,26 @@ READERS = {
     "flat index": Reader(write_index("flat"), read_index, ("index/meta.json", "index/index.faiss", "index/absent.npy")),
     "ivf index": Reader(write_index("ivf", lists=4), read_index, ("index/meta.json", "index/index.faiss"), 120),
     "pq index": Reader(write_index("pq", lists=2, code_bytes=4), read_index, ("index/index.faiss",), 120),
+    "unfinished index": Reader(
+        unfinished(go_on_with_index, write_index("exact")),
+        go_on_with_index,
+        tuple(f"out.partial/{name}" for name in ("progress/plan.json", "progress/000001.json", "files/embeddings.npy")),
+        60,
+    ),
+    "unfinished image ids": Reader(
+        unfinished(go_on_with_ids, write_index("exact")),
+        go_on_with_ids,
+        tuple(f"out.partial/{name}" for name in ("progress/plan.json", "progress/000001.json", "files/ids.npy")),
+        60,
+    ),
+    "unfinished output of parts": Reader(
+        unfinished(lambda f: make_parts(f / "out"), lambda f: None),
+        lambda f: make_parts(f / "out"),
+        tuple(
+            f"out.partial/{name}"
+            for name in ("progress/000000.json", "shards/000000.values.npy", "shards/000002.lengths.npy")
+        ),
+    ),
     "retriever": Reader(
         lambda f: make_retriever(f / "retriever"),
         read_retriever,

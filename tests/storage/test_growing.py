@@ -148,6 +148,16 @@ def test_growing_artefact_whose_shard_vanished_is_refused(tmp_path):
         open_out(tmp_path / "out")
 
 
+def test_growing_artefact_whose_header_says_fewer_rows_is_refused(tmp_path):
+    """Its file has the size that it had."""
+    artefact = open_out(tmp_path / "out")
+    add(artefact, 0)
+    path = tmp_path / "out.partial/shards/000000.lengths.npy"
+    path.write_bytes(path.read_bytes().replace(b"(2,)", b"(1,)"))
+    with pytest.raises(InputError, match=r"doesn't hold what was written there before. Delete .*out\.partial"):
+        open_out(tmp_path / "out")
+
+
 def test_growing_artefact_of_other_choices_is_refused(tmp_path):
     make(tmp_path / "out")
     with pytest.raises(InputError, match="seed was 1, now 2"):
@@ -162,5 +172,5 @@ def test_growing_artefact_refuses_arrays_of_another_shape(tmp_path):
         list(artefact.shards())
     add(artefact, 0)
     artefact.end(1)
-    with pytest.raises(ValueError, match="values should have 7 rows, but its parts have 6"):
+    with pytest.raises(InputError, match="should have 7 rows of values in its parts, but has 6: it was damaged"):
         artefact.join_array("values", 7)

@@ -1,6 +1,6 @@
 """Finish a feature store: key list, list of what was unreadable, description. Extraction and import both end here."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -181,11 +181,9 @@ class StoreWriter:
             return self._summary()
         fields: dict[str, type] = {"cleared": int} if self.columns.present else {}
         notes = self._artefact.notes(zero=int, unreadable=list, **fields)
-        try:
-            unreadable = [(self.keys[row], str(reason)) for note in notes for row, reason in note["unreadable"]]
-        except (TypeError, ValueError, IndexError) as error:
-            partial = self._artefact.partial
-            raise InputError(f"{partial} has a broken list of unreadable images: {error}. Delete {partial}.") from error
+        unreadable = [
+            (self.keys[row], reason) for row, reason in noted_unreadable(self._artefact, notes, range(images))
+        ]
         self._refuse_unreadable(unreadable, f" If it was mended since, delete {self._artefact.partial}.")
         if len(unreadable) == images:
             key, reason = unreadable[0]
@@ -243,6 +241,29 @@ def read_unreadable(folder: Path) -> list[tuple[str, str]]:
     if not path.exists():
         return []
     return [(key, reason) for key, _, reason in (line.partition("\t") for line in read_lines(path, pipes=False))]
+
+
+def noted_unreadable(
+    artefact: ShardedArtefact, notes: Sequence[Mapping[str, Any]], images: Container[Any]
+) -> list[tuple[Any, str]]:
+    """What the shards of an unfinished output noted as unreadable: images, as they are called there, and reasons.
+
+    Args:
+        images: names of all.
+
+    Raises:
+        InputError: something else stands there.
+    """
+    noted = [entry for note in notes for entry in note["unreadable"]]
+    for entry in noted:
+        pair = entry if isinstance(entry, list) and len(entry) == 2 else [None, None]
+        if not isinstance(pair[0], int | str) or pair[0] not in images or not isinstance(pair[1], str):
+            raise InputError(
+                f"{artefact.partial} should name the images that couldn't be read, each with a reason, but has "
+                f"{str(entry)[:80]}. Delete {artefact.partial}.",
+                "out",
+            )
+    return [(image, reason) for image, reason in noted]
 
 
 def store_plan(

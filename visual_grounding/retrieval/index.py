@@ -18,7 +18,7 @@ from torch import Tensor
 from ..errors import InputError, check_at_least_one
 from ..features.pixels import PixelSource, is_of_pixels
 from ..features.store import FeatureStore
-from ..features.store_writer import UNREADABLE
+from ..features.store_writer import UNREADABLE, noted_unreadable
 from ..storage.artefact import META, Keys, check_array_whole, open_array, read_meta
 from ..storage.ranks import this_rank
 from ..storage.shards import Shard, ShardedArtefact
@@ -322,7 +322,8 @@ def build_index(
         noted = {"absent": int((norms == 0).sum()), "largest_norm": float(norms.max())}
         artefact.write(shard, {"embeddings": vectors}, {**noted, "unreadable": _unreadable(store, shard)})
     notes = artefact.notes(absent=int, largest_norm=float, unreadable=list)  # waits for other ranks
-    _list_unreadable(artefact, [entry for note in notes for entry in note["unreadable"]], len(store))
+    keys = set() if isinstance(store, FeatureStore) else set(store.images.keys)
+    _list_unreadable(artefact, noted_unreadable(artefact, notes, keys), len(store))
     if settings is not None and this_rank().leads:
         embeddings = open_array(artefact.files / "embeddings.npy", (len(store), retriever.joint_size), "float32")
         build_faiss(settings, embeddings, artefact.files, artefact.progress)
@@ -363,7 +364,7 @@ def _embedded(retriever: Retriever, store: FeatureStore | PixelSource, shard: Sh
     return vectors
 
 
-def _list_unreadable(artefact: ShardedArtefact, unreadable: list[list[str]], images: int) -> None:
+def _list_unreadable(artefact: ShardedArtefact, unreadable: list[tuple[str, str]], images: int) -> None:
     """Write which images couldn't be read, and why, if there are any.
 
     Raises:

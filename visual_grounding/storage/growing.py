@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .artefact import array_header, open_array, sync_folder
+from .artefact import array_bytes, array_header, open_array, sync_folder
 from .ranks import Rank
 from .shards import ShardedArtefact
 from .unfinished import Shard
@@ -82,12 +82,22 @@ class GrowingArtefact(ShardedArtefact):
         return self._unfinished.shards.is_dir() and all(self._has_files(number) for number in done)
 
     def _has_files(self, number: int) -> bool:
-        """Whether the files of a shard that is done are there in the sizes that they had."""
+        """Whether the files of a shard that is done are there in the sizes that they had, and arrays fill theirs."""
         sizes = self._unfinished.read(self._unfinished.marker(number)).get(_BYTES)
         if not isinstance(sizes, dict):
             return False
         paths = {name: self._file(number, name) for name in (*(f"{name}.npy" for name in self._rows), *self._texts)}
-        return all(path.is_file() and path.stat().st_size == sizes.get(name) for name, path in paths.items())
+        there = all(path.is_file() and path.stat().st_size == sizes.get(name) for name, path in paths.items())
+        return there and all(self._fills(paths[f"{name}.npy"], name) for name in self._rows)
+
+    def _fills(self, path: Path, name: str) -> bool:
+        """Whether an array's header says as many rows as its file has; it has their shape and type."""
+        shape, dtype = self._rows[name]
+        try:
+            array = open_array(path, (None, *shape), dtype.name)
+        except InputError:
+            return False
+        return path.stat().st_size == array_bytes(array.shape, dtype)
 
     def _file(self, number: int, name: str) -> Path:
         return self._unfinished.shards / f"{number:06d}.{name}"
@@ -192,8 +202,7 @@ class GrowingArtefact(ShardedArtefact):
             rows: how many there are in all.
 
         Raises:
-            InputError: it can't be written.
-            ValueError: there aren't as many.
+            InputError: it can't be written, or there aren't as many.
         """
         shape, dtype = self._rows[name]
         return self.add_array(name, (rows, *shape), dtype, self.blocks(name))
@@ -209,8 +218,7 @@ class GrowingArtefact(ShardedArtefact):
             blocks: (rows of the part, …) each
 
         Raises:
-            InputError: it can't be written.
-            ValueError: the parts don't make up its shape.
+            InputError: it can't be written, or the parts don't make up its shape.
         """
         if not self._rank.leads:
             return ""
@@ -229,7 +237,10 @@ class GrowingArtefact(ShardedArtefact):
 
         self._write_file(self.files / f"{name}.npy", content())
         if found != shape[0]:
-            raise ValueError(f"{name} should have {shape[0]} rows, but its parts have {found}")
+            raise InputError(
+                f"{self.partial} should have {shape[0]} rows of {name} in its parts, but has {found}: it was damaged, "
+                f"or written by another version. Delete {self.partial}."
+            )
         return digest.hexdigest()
 
     def join_text(self, name: str) -> str:

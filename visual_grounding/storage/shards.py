@@ -36,7 +36,7 @@ from .artefact import (
     sync_folder,
     write_json,
 )
-from .outside import read_json
+from .outside import open_file, read_json
 from .ranks import Rank, this_rank
 from .unfinished import Shard, Unfinished, shards_of
 from .writers import LEAVE_SECONDS, Writers, remove_abandoned
@@ -163,7 +163,7 @@ class ShardedArtefact:
         """Whether an array's file begins as it should, and is as long."""
         path, header = self.files / f"{name}.npy", array_header(*self._array(name))
         try:
-            with open(path, "rb") as file:
+            with open_file(path) as file:
                 begins = file.read(len(header))
             return begins == header and path.stat().st_size == array_bytes(*self._array(name))
         except OSError:
