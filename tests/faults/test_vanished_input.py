@@ -195,3 +195,35 @@ def test_index_that_vanishes_during_retrieval_is_told(tmp_path: Path, monkeypatc
     path.unlink()
     with pytest.raises(InputError, match=re.escape(f"{path} vanished while it was being read: No such file")):
         retrieve_dense(retriever, index, make_sentences(), tmp_path / "ids")
+
+
+# faiss maps its files into memory: each search would be killed.
+SEARCHES_ON = """
+import os, sys
+import numpy as np
+import torch
+from pathlib import Path
+from visual_grounding.errors import InputError
+from visual_grounding.retrieval.index import Index
+index = Index(Path(sys.argv[1]))
+queries = torch.ones(3, index.embeddings.shape[1])
+index.search(queries, 4)
+os.truncate(Path(sys.argv[1]) / "index.faiss", 5000)
+try:
+    index.search(queries, 4)
+except InputError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(("kind", "choices"), [("flat", {}), ("ivf", {"lists": 3})])
+def test_index_of_faiss_cut_short_while_it_is_open_is_told(tmp_path: Path, kind: str, choices: dict[str, int]) -> None:
+    pytest.importorskip("faiss")
+    features = np.random.default_rng(0).normal(size=(6000, 1, 6))
+    store = FeatureStore(write_store(tmp_path / "store", features))
+    build_index(make_retriever(tmp_path / "retriever"), store, tmp_path / "index", kind=kind, **choices)
+    size = (tmp_path / "index/index.faiss").stat().st_size
+    done = subprocess.run([sys.executable, "-c", SEARCHES_ON, tmp_path / "index"], capture_output=True, text=True)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    said = f"index.faiss was changed while it was being read: its array ends at byte {size}, but the file now at 5000."
+    assert said in done.stdout

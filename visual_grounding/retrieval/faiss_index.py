@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, first_line
-from ..storage.artefact import open_array, sha256_of_file
+from ..storage.artefact import check_whole, open_array, sha256_of_file
 from ..storage.outside import open_file
 from .image_ids import NO_IMAGE
 
@@ -332,6 +332,7 @@ class FaissSearcher:
                 "again."
             )
         self._open: tuple[str, str, Any] | None = None
+        self._bytes = 0  # of the file that is open
         self._resources: Any = None
 
     def leave_to_parent(self) -> None:
@@ -351,7 +352,7 @@ class FaissSearcher:
                 `count`, and more for codes
 
         Raises:
-            InputError: a file is broken, or faiss can't search it.
+            InputError: a file is broken or was cut short, or faiss can't search it.
         """
         count *= _OVERFETCH[self.settings.kind]
         nprobe = self.settings.nprobe(nprobe)
@@ -384,13 +385,16 @@ class FaissSearcher:
 
     def _file(self, name: str, device: torch.device) -> Any:
         """One file's index, on a GPU where faiss can use one; only the last file that was used is kept."""
+        on_gpu = device.type == "cuda" and hasattr(self.faiss, "StandardGpuResources")
         if self._open is not None and self._open[:2] == (name, str(device)):
+            if not on_gpu:  # its file is mapped into memory
+                check_whole(self.folder / name, self._bytes)
             return self._open[2]
         self._open = None
-        on_gpu = device.type == "cuda" and hasattr(self.faiss, "StandardGpuResources")
         flag = "IO_FLAG_MMAP" if self.settings.kind in APPROXIMATE else "IO_FLAG_MMAP_IFC"
         path = str(self.folder / name)
         self._check_beginning(name)
+        self._bytes = os.path.getsize(path)
         if on_gpu or not hasattr(self.faiss, flag):
             index = self.faiss.read_index(path)
         else:
