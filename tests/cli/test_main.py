@@ -165,6 +165,18 @@ def test_unknown_verb_exits_with_2():
         assert ("did you mean probe last-word?" in done.stderr) == (words[0] == "prob")
 
 
+def test_a_folder_whose_name_is_no_text_is_written_and_named(tmp_path):
+    """A shell gives any bytes, and where the locale is one of UTF-8 Python doesn't print them."""
+    np.save(tmp_path / "f.npy", np.ones((2, 3), np.float32))
+    (tmp_path / "keys.txt").write_text("a\nb\n")
+    script = Path(sys.executable).with_name("visual-grounding")
+    words = [script, "import", "--arrays", "f.npy", "--keys", "keys.txt", "--out", b"o\xe9"]
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True)
+    assert done.returncode == 0 and b"\\udce9: 2 images" in done.stdout, done.stderr
+    assert (tmp_path / os.fsdecode(b"o\xe9") / "meta.json").is_file()
+
+
 def test_a_reader_that_has_enough_ends_the_command_in_silence():
     script = "visual-grounding completion bash 2>err | true; echo ${PIPESTATUS[0]}; cat err; rm err"
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

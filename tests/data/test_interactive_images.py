@@ -242,6 +242,7 @@ def test_without_flags_there_is_nothing_to_find_with(world):
         ({**KEYWORD, "images_per_sentence": 9}, "is 9, but --image-finder finds 3 images a sentence.* -n 9'"),
         ({"image_finder": "paired --image-features {0}/store"}, "find images for text, but paired reads image_keys"),
         ({"image_finder": "nearest --captions c"}, "one of dense, keyword, object, paired, scene.*is 'nearest'"),
+        ({"image_finder": "keyword --captions 'c"}, "but .* has no closing quotation"),
         ({"image_finder": "keyword -n 3"}, "finder 'keyword': the following arguments are required: --captions, --im"),
     ],
 )  # fmt: skip

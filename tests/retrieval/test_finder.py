@@ -202,6 +202,8 @@ def test_open_finder_reads_the_flags_of_retrieve(retriever, store, tmp_path):
     ("words", "message"),
     [
         ("", r"a finder should be a method \(dense, keyword, object, paired, scene\) and its flags, but is empty"),
+        ("keyword --captions 'a", r"takes them apart, but \"keyword --captions 'a\" has no closing quotation"),
+        ("keyword \\", r"as a shell takes them apart, but .* has no escaped character"),
         ("dense", r"finder 'dense': the following arguments are required: --retriever, --index"),
         ("paired --image-features x --nprobe 3", r"finder 'paired': unrecognized arguments: --nprobe 3"),
         (

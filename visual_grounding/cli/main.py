@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import io
 import os
 import sys
 import traceback
@@ -101,6 +102,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         the exit status: 0; 2 where the input is wrong (the message alone is printed); 130 for Ctrl-C.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":  # names of files may be any bytes
+        sys.stdout.reconfigure(errors="backslashreplace")
     verb = _verb_of(argv)
     words = argv[2 if " ".join(argv[:2]) == verb else 1 :]
     parser = None

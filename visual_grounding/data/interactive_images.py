@@ -28,7 +28,7 @@ from torch import Tensor
 
 from ..errors import InputError, printable
 from ..features.store import FeatureStore
-from ..retrieval.finder import Finder, open_finder
+from ..retrieval.finder import Finder, open_finder, words_of
 from ..retrieval.image_names import ImageNames
 from ..text.pieces import join_pieces
 from .image_tags import ImageTags
@@ -92,7 +92,7 @@ def finder_words(cfg: Any) -> list[str]:
     if cfg.images_per_sentence < 0:
         raise InputError(f"--images-per-sentence should be at least 1, but is {cfg.images_per_sentence}.")
     if cfg.image_finder:
-        return shlex.split(cfg.image_finder)
+        return words_of(cfg.image_finder)
     count = ["-n", str(cfg.images_per_sentence)] if cfg.images_per_sentence else []
     return ["dense", "--retriever", cfg.retriever, "--index", cfg.image_index, *count]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 from ..extensions import class_named
 from ..features.store import FeatureStore
 from ..flags import FlagParser
@@ -285,6 +285,22 @@ class _Words(FlagParser):
         raise InputError(f"{self.prog}: {message}.")
 
 
+def words_of(finder: str) -> list[str]:
+    """The method and its flags, as a shell takes them apart.
+
+    Raises:
+        InputError: a quotation mark isn't closed, or nothing follows the last backslash.
+    """
+    try:
+        return shlex.split(finder)
+    except ValueError as error:
+        raise InputError(
+            f"a finder should be a method and its flags, as a shell takes them apart, but {finder!r} has "
+            f"{first_line(error).rstrip('.').lower()}.",
+            "image_finder",
+        ) from error
+
+
 def open_finder(words: str | Sequence[str], device: str | None = None) -> Finder:
     """A finder by the flags that `visual-grounding retrieve --method` takes, ready for copies in other processes.
 
@@ -298,7 +314,7 @@ def open_finder(words: str | Sequence[str], device: str | None = None) -> Finder
     Raises:
         InputError: there is no such method, flags are missing or unknown, or what they name isn't sound.
     """
-    words = shlex.split(words) if isinstance(words, str) else list(words)
+    words = words_of(words) if isinstance(words, str) else list(words)
     if not words:
         raise InputError(f"a finder should be a method ({', '.join(METHODS)}) and its flags, but is empty.")
     chosen = find_class(words[0])
