@@ -2,6 +2,7 @@
 
 import math
 import re
+import sys
 from unicodedata import category
 
 _NUMBERED = re.compile(r"\[Errno -?\d+\] ")  # before what an OSError says
@@ -39,6 +40,11 @@ def printable(message: str, letters: int = 400) -> str:
     shown = "".join(ascii(letter)[1:-1] if category(letter) in _UNSEEN else letter for letter in message)
     shown = re.sub(rf"\S{{{letters},}}", lambda word: f"{word[0][: letters // 2]}…{word[0][-letters // 4 :]}", shown)
     return shown if len(shown) <= _LETTERS + letters else f"{shown[:_LETTERS]}…{shown[-letters:]}"
+
+
+def warn(message: str) -> None:
+    """Tell a person on stderr of what they may not have meant, as the message of an `InputError` is told."""
+    print(f"warning: {printable(message)}", file=sys.stderr)
 
 
 def first_line(error: BaseException) -> str:

@@ -19,7 +19,7 @@ import visual_grounding
 from visual_grounding.cli import average, import_
 from visual_grounding.cli.main import VERBS, main
 from visual_grounding.diagnosis import environment
-from visual_grounding.errors import InputError
+from visual_grounding.errors import InputError, warn
 
 
 def run_without(blocked: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -274,3 +274,15 @@ def test_flags_of_what_an_error_is_about_are_named(
     assert main(["import", "--arrays", "f.npy", "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err == "visual-grounding import: the sizes don't fit. See --shard-size and --keys.\n"
     assert pickle.loads(pickle.dumps(InputError("no", "a_flag"))).choices == ("a_flag",)  # from a worker process
+
+
+def test_what_files_bring_gives_a_terminal_no_commands(tmp_path, capsys):
+    """Names of photos, on stdout; in warnings, which are shortened, too."""
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a\x1b[31m.jpg").write_bytes(b"no photo")
+    assert main(["doctor", "--images", str(tmp_path / "photos")]) != 0
+    said = capsys.readouterr().out
+    assert "a\\x1b[31m.jpg" in said and "\x1b" not in said and "\n" in said
+    warn(f"there is no {'x' * 10_000} \x1b[2J")
+    said = capsys.readouterr().err
+    assert said.startswith("warning: there is no xxx") and said.endswith("x \\x1b[2J\n") and len(said) < 500

@@ -89,6 +89,15 @@ def test_score_above_all_that_there_are_is_refused(store, tmp_path):
     assert context(tmp_path, image_tag_score=0.75).tags is not None
 
 
+def test_labels_that_are_warned_of_give_a_terminal_no_commands(tmp_path, caplog):
+    names = ["dog", "\x1b[2J", "x" * 10_000]
+    columns = {"labels": np.array([[0], [1], [2]], np.int32), "scores": np.ones((3, 1))}
+    write_store(tmp_path / "store", np.ones((3, 1, 3)), columns=columns, label_names=names)
+    context(tmp_path)
+    (said,) = [record.getMessage() for record in caplog.records if "left out of the image tags" in record.getMessage()]
+    assert "\\x1b[2J" in said and "\x1b" not in said and len(said) < 1000
+
+
 LABELS = (np.arange(20)[:, None] + [0, 1]) % 3  # image n: n, n + 1, the second more confident
 
 

@@ -20,12 +20,11 @@ but for what images need: that twin is trained with --arch text_only_transformer
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError
+from ..errors import InputError, warn
 from .scoring import add_resampling, check_resampling, meta_of
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ def _check(args: argparse.Namespace) -> None:
     for choice in ("target_lang", "source_lang") if args.comet else ("target_lang",):
         warning = check_language(getattr(args, choice), choice)
         if warning:
-            print(f"warning: {warning}", file=sys.stderr)
+            warn(warning)
 
 
 def _check_seeds(args: argparse.Namespace, forms: dict[str, list["TextForms"]]) -> None:
@@ -163,10 +162,9 @@ def _check_seeds(args: argparse.Namespace, forms: dict[str, list["TextForms"]]) 
         for place, text in enumerate(texts):
             first = texts.index(text)
             if first != place:
-                print(
-                    f"warning: --{name} has the same translations in {paths[first]} and {paths[place]}, which are "
-                    "taken as two seeds. If they are one run, its own spread isn't in the test over seeds.",
-                    file=sys.stderr,
+                warn(
+                    f"--{name} has the same translations in {paths[first]} and {paths[place]}, which are "
+                    "taken as two seeds. If they are one run, its own spread isn't in the test over seeds."
                 )
                 break
 
@@ -219,7 +217,7 @@ def _comet(
     _warn_about_form(args.source, sources, args.reference_is, "--reference-is")
     for path in [*args.hypothesis, *args.twin]:
         for warning in check_sources(path, args.source, sources):
-            print(f"warning: {warning}", file=sys.stderr)
+            warn(warning)
     written = text_forms(sources, form=args.reference_is, language=args.source_lang).detokenised
     return lambda text, truth: 100 * model.score(written, text.detokenised, truth.detokenised)
 
@@ -264,7 +262,7 @@ def _read_forms(path: str, args: argparse.Namespace, references: Sequence[str]) 
     refuse_endless(path, hypotheses)
     check_same_length(path, len(hypotheses), args.reference, len(references))
     for warning in check_targets(path, targets, args.reference, references):
-        print(f"warning: {warning}", file=sys.stderr)
+        warn(warning)
     _warn_about_form(path, hypotheses, args.hypothesis_is, "--hypothesis-is")
     return text_forms(hypotheses, form=args.hypothesis_is, language=args.target_lang)
 
@@ -274,10 +272,7 @@ def _warn_about_form(path: str, sentences: Sequence[str], form: str, flag: str) 
 
     guess = guess_form(sentences)
     if guess not in (None, form):
-        print(
-            f"warning: {path} is taken as {form} text, but most of its full stops look {guess}. If so: {flag} {guess}",
-            file=sys.stderr,
-        )
+        warn(f"{path} is taken as {form} text, but most of its full stops look {guess}. If so: {flag} {guess}")
 
 
 def _score_system(
@@ -297,7 +292,7 @@ def _score_system(
     empty = [sum(not sentence for sentence in text.tokens) for text in texts]
     for path, number, text in zip(paths, empty, texts):
         for warning in warn_of(number, len(text.tokens), "are empty; they count.", f"translations in {path}"):
-            print(f"warning: {warning}", file=sys.stderr)
+            warn(warning)
     scores = {
         name: None if runs[0][name] is None else spread([run[name] for run in runs])._asdict() for name in runs[0]
     }
@@ -330,11 +325,10 @@ def _warn_about_sizes(args: argparse.Namespace, systems: dict[str, Any]) -> None
     way = "Train both with the same sizes"
     if found and family != "text_only":
         way = f"The twin of {seeing} is --arch text_only_transformer{preset}, trained with otherwise the same flags"
-    print(
-        f"warning: without what images need, {args.checkpoint} has {text:,} parameters "
+    warn(
+        f"without what images need, {args.checkpoint} has {text:,} parameters "
         f"({ours['parameters']:,} - {ours['parameters_for_images']:,}), but {args.twin_checkpoint} has {twin_text:,}, "
-        f"so scores may differ because of the sizes. {way} on the same data.",
-        file=sys.stderr,
+        f"so scores may differ because of the sizes. {way} on the same data."
     )
 
 

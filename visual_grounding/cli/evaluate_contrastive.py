@@ -13,11 +13,10 @@ exactly that, but for ties. Everything goes to DIR/scores.json, too. From CoMMuT
 """
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError
+from ..errors import InputError, warn
 from .scoring import add_resampling, aligned, check_resampling, meta_of, small_p
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ def _check_reference(correct: "ScoredTargets", path: str, references: list[str])
 
     check_same_length(correct.path, len(correct.targets), path, len(references))
     for warning in check_targets(correct.path, dict(enumerate(correct.targets)), path, references):
-        print(f"warning: {warning}", file=sys.stderr)
+        warn(warning)
 
 
 def _is_of(run: "ScoredTargets", path: str, references: list[str]) -> bool:
@@ -134,7 +133,7 @@ def _warn(correct: "ScoredTargets", incorrect: "ScoredTargets") -> None:
     from ..analysis.contrastive import doubts
 
     for warning in doubts(correct, incorrect):
-        print(f"warning: {warning}", file=sys.stderr)
+        warn(warning)
 
 
 def _described(verdicts: "Verdicts", correct: str, incorrect: str) -> dict[str, Any]:

@@ -17,10 +17,9 @@ DIR/scores.json has all numbers, for `visual-grounding report runs`, too.
 """
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError
+from ..errors import InputError, warn
 from .probing import PACKAGES, add_compared, add_running, changes_of, check_running, compared, shown
 from .scoring import aligned, meta_of, small_p
 
@@ -91,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(f"{args.split} has no hidden word.", "split")
     draws = draw_sentences(len(masks), args.bootstrap_samples, args.seed)
     if said := _other_regions(told, [trained for trained, _, _ in runs.values()]):
-        print(f"warning: {said}, so its region loss is left out.", file=sys.stderr)
+        warn(f"{said}, so its region loss is left out.")
         told["twin"].regions[:] = 0
     resampled = {name: _resampled(each, draws) for name, each in told.items()}
     systems: dict[str, Any] = {"hypothesis": None, "twin": None}

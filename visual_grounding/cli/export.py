@@ -21,8 +21,9 @@ tokenizer, that its text was cut by. What is there for images or vokens alone is
 """
 
 import argparse
-import sys
 from pathlib import Path
+
+from ..errors import InputError, warn
 
 TARGETS = ("retriever", "transformers")
 
@@ -48,8 +49,6 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         InputError: flags that exclude each other, or what can't be read, used or written.
     """
-    from ..errors import InputError
-
     if args.dual_encoder is not None and args.data is not None:
         raise InputError(f"--data {args.data} belongs to --checkpoint; --dual-encoder brings its own tokenizer.")
     if args.to == "transformers":
@@ -67,15 +66,13 @@ def run(args: argparse.Namespace) -> None:
         exported = export_checkpoint(args.checkpoint, args.out, args.data)
     print(f"{args.out}: {exported.summary}\n{exported.signature}")
     if not exported.remembers_features:
-        print(
-            f"warning: {args.checkpoint} doesn't say how the features that it was trained on were made, so `index` "
-            "won't notice others of the same size. Checkpoints of trainings from now on say it.",
-            file=sys.stderr,
+        warn(
+            f"{args.checkpoint} doesn't say how the features that it was trained on were made, so `index` "
+            "won't notice others of the same size. Checkpoints of trainings from now on say it."
         )
 
 
 def _to_transformers(args: argparse.Namespace) -> None:
-    from ..errors import InputError
     from ..vokenization.language_model_folder import export_language_model
 
     for flag, value in (("--dual-encoder", args.dual_encoder), ("--data", args.data)):

@@ -1,8 +1,9 @@
 """The flag that takes features of another making, for every verb that refuses them."""
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
+
+from ..errors import warn
 
 if TYPE_CHECKING:
     from ..retrieval.retriever import Retriever
@@ -23,4 +24,4 @@ def warn_of_unknown_making(retriever: "Retriever", unchecked: bool) -> None:
     from ..storage.ranks import this_rank
 
     if retriever.why_unchecked and not unchecked and this_rank().leads:
-        print(f"warning: {retriever.why_unchecked}", file=sys.stderr)
+        warn(retriever.why_unchecked)

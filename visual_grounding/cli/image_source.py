@@ -1,11 +1,10 @@
 """The flags of every verb that reads images: --images, --image-column, --key-column."""
 
 import argparse
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
+from ..errors import InputError, warn
 
 MOST_IMAGES = 2000
 MOST_SHOWN = 200  # rows of a page: its picture of them takes half a gigabyte
@@ -53,7 +52,7 @@ def open_image_source(args: argparse.Namespace) -> "ImageSource":
     images = open_images(args.images, args.image_column, args.key_column)
     note = getattr(images, "note", "")  # only parquet has one
     if note:
-        print(f"warning: {named_sources(args)}: {note} See --key-column.", file=sys.stderr)
+        warn(f"{named_sources(args)}: {note} See --key-column.")
     return images
 
 
@@ -118,4 +117,4 @@ def check_pictures(
     lost = f"{len(absent) + len(broken)} of {len(pictures)} pictures can't be shown: {'; '.join(reasons)}."
     if only_shown and len(absent) + len(broken) == len(pictures):
         raise InputError(f"{lost} Give what the store was extracted from as --images; several add up.")
-    print(f"warning: {lost}", file=sys.stderr)
+    warn(lost)

@@ -34,10 +34,11 @@ region whose features are all zero is absent.
 """
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ..errors import InputError, printable, warn
 
 if TYPE_CHECKING:
     from ..features.region_table import RegionTable
@@ -160,7 +161,6 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         InputError: as `open_arrays`, `RegionTable` and `import_features`; or there are no features.
     """
-    from ..errors import InputError, printable
     from ..features.array_sources import open_arrays
     from ..features.blocks import SIZES
     from ..features.columns import COLUMNS, NAMES, Columns
@@ -204,7 +204,7 @@ def run(args: argparse.Namespace) -> None:
     if source.found:
         print(printable(f"{args.arrays}: {source.found}"))
     for note in source.notes:
-        print(f"warning: {args.arrays}: {note} See --label-names, --attribute-names.", file=sys.stderr)
+        warn(f"{args.arrays}: {note} See --label-names, --attribute-names.")
     _refuse_unread(args, source.columns, sizes_file)
     columns, table, key_format = None, None, KeyFormat(args.key_format)
     sizes = None if sizes_file is None else read_sizes(Path(sizes_file), source.keys, key_format)
@@ -214,7 +214,7 @@ def run(args: argparse.Namespace) -> None:
             args.regions_table, source.keys, **names, key_format=key_format, unknown_as_none=unknown_as_none
         )
         for warning in _doubts(table, names):
-            print(f"warning: {warning}", file=sys.stderr)
+            warn(warning)
     else:
         columns = Columns(source.columns, **{listed: lines or () for listed, lines in names.items()})
     summary = import_features(
@@ -239,7 +239,6 @@ def _refuse_unread(args: argparse.Namespace, columns: Sequence[str], sizes_file:
     Raises:
         InputError: there is such a flag.
     """
-    from ..errors import InputError
     from ..features.blocks import SIZES
     from ..features.imports.image_keys import AS_IT_IS, is_key_list
 
@@ -256,7 +255,6 @@ def _refuse_unread(args: argparse.Namespace, columns: Sequence[str], sizes_file:
 
 def _join(args: argparse.Namespace) -> None:
     """Several stores into one."""
-    from ..errors import InputError
     from ..features.joining import join_stores
     from ..features.store import FeatureStore
     from ..flags import FlagParser

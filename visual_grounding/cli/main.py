@@ -4,6 +4,7 @@ import argparse
 import errno
 import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from contextlib import redirect_stdout
 from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
+from typing import Any, TextIO
 
 from .._interrupted import imported
 from .._version import __version__
@@ -18,6 +20,7 @@ from ..errors import InputError, first_line, printable
 from ..flags import FlagParser, close_flags, see
 from ..storage.ranks import this_rank
 
+_COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 VERBS = {
     "extract": "images -> feature store, with a pretrained network",
     "import": "feature arrays that you already have -> feature store",
@@ -117,7 +120,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.quiet or "visual_grounding.progress" in sys.modules:
             import_module("..progress", __package__).show_progress(not args.quiet)
         if this_rank().leads:
-            return module.run(args) or 0
+            with redirect_stdout(_Shown(sys.stdout)):  # type: ignore[type-var]  # it is the stream, but for `write`
+                return module.run(args) or 0
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
             return module.run(args) or 0
     except InputError as error:
@@ -159,6 +163,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         again = "; run the same command again to continue" if verb in CONTINUING else ""
         print(f"visual-grounding {verb}: interrupted{again}", file=sys.stderr)
         return INTERRUPTED
+
+
+class _Shown:
+    """Standard output to which what files bring, names of photos or labels, can't give commands of a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write what is printed, control characters but tabs and line ends escaped, and bytes that are no text."""
+        return self._stream.write(_COMMANDS.sub(lambda found: ascii(found[0])[1:-1], text))
 
 
 def _verb_of(argv: Sequence[str]) -> str:

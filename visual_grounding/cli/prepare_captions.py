@@ -18,6 +18,8 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..errors import InputError, warn
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
@@ -58,9 +60,6 @@ def run(args: argparse.Namespace) -> None:
         InputError: a count below 1, a file given for two splits, captions that can't be used, or an output that
             can't be written.
     """
-    import sys
-
-    from ..errors import InputError
     from ..storage.outside import check_other_files
     from ..storage.text_files import write_text_files
     from ..text.caption_tables import is_table, iterate_caption_tables
@@ -83,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
     captions = {split: read(path) for split, path in sources.items() if path is not None}
     for split, other in (("valid", "train"), ("test", "train"), ("test", "valid")):
         for said in _shared(captions, split, other):
-            print(f"warning: {said}", file=sys.stderr)
+            warn(said)
     words = count_words((caption for _, caption in captions["train"]), args.min_count)
     if not words:
         raise InputError(
@@ -96,8 +95,7 @@ def run(args: argparse.Namespace) -> None:
     print(f"dict.txt: {len(words)} words that occur at least {args.min_count} times")
     left = args.out / "test.tsv"
     if args.test is None and left.exists():  # fairseq-validate would test on it; it may be someone's own, so it stays
-        print(
-            f"warning: {left} was there before and stays as it was, as there is no --test. Delete it if it shouldn't "
-            "be tested on.",
-            file=sys.stderr,
+        warn(
+            f"{left} was there before and stays as it was, as there is no --test. Delete it if it shouldn't "
+            "be tested on."
         )

@@ -25,6 +25,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import InputError, check_at_least_one, printable, warn
+
 if TYPE_CHECKING:
     from ..text.example_files import Asked
     from ..text.labelled_text import Example, LabelledText
@@ -84,9 +86,6 @@ def run(args: argparse.Namespace) -> None:
         InputError: files that can't be used, choices that can't be, or an output that can't be written or holds
             examples of another making.
     """
-    import sys
-
-    from ..errors import printable
     from ..progress import progress_bar
     from ..storage.signature import signature
     from ..text.example_files import asked_of, write_examples
@@ -107,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
         print(printable(f"columns: {columns}"))
     for split, found in splits.items():
         for remark in found.said("sentences" if args.kind in ("vua", "conll") else "rows"):
-            print(f"warning: {split}: {remark}", file=sys.stderr)
+            warn(f"{split}: {remark}")
     total = asked.sentences * sum(map(len, examples.values()))
     kept: dict[str, Any] = {}
 
@@ -124,7 +123,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _read(args: argparse.Namespace) -> tuple[dict[str, "LabelledText"], bool]:
     """The examples of each split, and whether answers are numbers."""
-    from ..errors import InputError
     from ..storage.outside import check_other_files
     from ..text.labelled_text import LabelledText, share_out
 
@@ -173,7 +171,6 @@ def _read_file(path: Path, args: argparse.Namespace) -> tuple["LabelledText", bo
 
         return read_metaphors(path, args.part_of_speech), False
     if args.kind == "conll":
-        from ..errors import InputError
         from ..text.tagged_columns import read_tagged
 
         if args.column < 0:
@@ -185,7 +182,6 @@ def _read_file(path: Path, args: argparse.Namespace) -> tuple["LabelledText", bo
 
 
 def _table_choices(args: argparse.Namespace) -> Any:
-    from ..errors import InputError, check_at_least_one
     from ..text.labelled_tables import TableChoices
 
     if len(args.columns) not in (0, 2, 3):
@@ -223,7 +219,6 @@ def _kept(
     """
     import os
 
-    from ..errors import InputError
     from ..storage.artefact import META
     from ..storage.file_set import check_finished
     from ..text.example_files import read_asked
@@ -255,8 +250,6 @@ def _check_alike(splits: dict[str, "LabelledText"], asked: "Asked", answers: str
     Raises:
         InputError: one is.
     """
-    from ..errors import InputError
-
     for split, found in splits.items():
         sentences = len(found.examples[0].texts)
         if (sentences, answers) != (asked.sentences, asked.answers):
@@ -273,9 +266,6 @@ def _check_answers(examples: dict[str, list["Example"]], asked: "Asked") -> None
     Raises:
         InputError: there is one.
     """
-    import sys
-
-    from ..errors import InputError
     from ..shares import warn_of
 
     for split, found in examples.items():
@@ -290,15 +280,13 @@ def _check_answers(examples: dict[str, list["Example"]], asked: "Asked") -> None
             )
         what = "have an answer that no example to train on has, and count as wrong."
         for said in warn_of(len(unknown), len(found), what, f"examples of {split}"):
-            print(f"warning: {said}", file=sys.stderr)
+            warn(said)
 
 
 def _warn_of_shared(
     examples: dict[str, list["Example"]], asked: "Asked", out: Path, before: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """Count what two splits have in common, those of earlier runs included, of which the sentences are known."""
-    import sys
-
     from ..shares import warn_of
     from ..text.example_files import SIDES, read_column
 
@@ -319,14 +307,11 @@ def _warn_of_shared(
         there = set(asks[other])
         known = sum(each in there for each in asks[split])
         for said in warn_of(known, len(asks[split]), what, f"examples of {split}"):
-            print(f"warning: {said}", file=sys.stderr)
+            warn(said)
 
 
 def _say(examples: dict[str, list["Example"]], asked: "Asked", kept: dict[str, Any]) -> None:
     """How much of everything there is."""
-    import sys
-
-    from ..errors import printable
     from ..shares import warn_of
     from ..text.labelled_text import CLASSES, TAGS
 
@@ -335,14 +320,13 @@ def _say(examples: dict[str, list["Example"]], asked: "Asked", kept: dict[str, A
         print(f"{split}: {len(found)} examples{words}")
         empty = sum(not all(each.texts) for each in found)
         for said in warn_of(empty, len(found), "have a sentence without a word.", f"examples of {split}"):
-            print(f"warning: {said}", file=sys.stderr)
+            warn(said)
     if asked.labels:
         print(printable(f"answers: {', '.join(asked.labels)}"))
     if asked.answers == CLASSES and len(asked.labels) > _FEW and all(map(_is_number, asked.labels)):
-        print(
-            f"warning: the {len(asked.labels)} answers are all numbers, such as {asked.labels[0]}, and each is a class "
-            "of its own, 3.0 another than 3.00: give --values where a number is to be told.",
-            file=sys.stderr,
+        warn(
+            f"the {len(asked.labels)} answers are all numbers, such as {asked.labels[0]}, and each is a class "
+            "of its own, 3.0 another than 3.00: give --values where a number is to be told."
         )
     if kept:
         print(f"{', '.join(sorted(kept))}: as before")

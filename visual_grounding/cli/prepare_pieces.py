@@ -14,6 +14,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ..errors import InputError, warn
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
@@ -44,7 +46,6 @@ def run(args: argparse.Namespace) -> None:
     """
     from collections.abc import Iterable, Iterator
 
-    from ..errors import InputError
     from ..progress import progress_bar
     from ..storage.artefact import FORMAT_VERSION, META, json_text
     from ..storage.lines import iterate_lines
@@ -89,7 +90,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _check_texts(paths: list[Path], out: Path, taken: tuple[str, ...]) -> None:
-    from ..errors import InputError
     from ..storage.lines import check_read_again
 
     check_read_again(*paths)
@@ -115,7 +115,6 @@ def _kept(out: Path, written: set[str], made: str, tokenizer_sha256: str) -> dic
     """
     import os
 
-    from ..errors import InputError
     from ..storage.artefact import META, read_meta
     from ..storage.file_set import check_finished
     from ..text.words import DICTIONARY
@@ -136,21 +135,20 @@ def _kept(out: Path, written: set[str], made: str, tokenizer_sha256: str) -> dic
 
 
 def _warn(texts: list, max_pieces: int | None, positions: int) -> None:
-    import sys
 
     from ..shares import warn_of
 
-    def warn(count: int, what: str) -> None:
+    def say(count: int, what: str) -> None:
         for warning in warn_of(count, sum(text.lines for text in texts), what, "lines"):
-            print(f"warning: {warning}", file=sys.stderr)
+            warn(warning)
 
     longest = max(text.longest for text in texts)
     cut, too_long, special = (sum(getattr(text, name) for text in texts) for name in ("cut", "too_long", "special"))
-    warn(cut, f"were cut after {max_pieces} pieces; the longest had {longest}.")
+    say(cut, f"were cut after {max_pieces} pieces; the longest had {longest}.")
     if max_pieces is None or max_pieces > positions:
-        warn(
+        say(
             too_long,
             f"have more pieces than the {positions} that the model has positions for; the longest has {longest}. Where "
             f"it reads whole lines, cut them with --max-pieces {positions}.",
         )
-    warn(special, "name the tokenizer's own first, last or padding symbol, and are read as if it stood there.")
+    say(special, "name the tokenizer's own first, last or padding symbol, and are read as if it stood there.")

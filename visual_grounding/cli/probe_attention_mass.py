@@ -12,12 +12,11 @@ its reference, the boxes shaded by the token's attention (the mean of the layers
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError
+from ..errors import InputError, warn
 from .image_source import add_image_source, check_pictures, open_image_source
 from .probing import PACKAGES, add_model, add_running, changes_of, check_running, shown, write_results
 from .scoring import aligned, meta_of
@@ -75,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
     if not seeing:
         raise InputError(f"no sentence of {args.split} has a region to look at.", "image_ids", "split")
     for warning in warn_of(len(dataset) - len(seeing), len(dataset), "have no region, and are left out."):
-        print(f"warning: {warning}", file=sys.stderr)
+        warn(warning)
     report = {
         "probe": "attention-mass",
         "split": args.split,

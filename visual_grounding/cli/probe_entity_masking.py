@@ -14,12 +14,11 @@ DIR/results.json has all numbers, DIR/translations.tsv the translations.
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import InputError, check_at_least_one
+from ..errors import InputError, check_at_least_one, warn
 from .probing import PACKAGES, add_model, add_running, changes_of, check_running, shown, write_results
 from .scoring import aligned, meta_of
 
@@ -105,7 +104,7 @@ def run(args: argparse.Namespace) -> None:
     for warning in warn_of(
         len(chosen) - len(rows), len(chosen), f"with positions are left out: {args.text} has them in other letters."
     ):
-        print(f"warning: {warning}", file=sys.stderr)
+        warn(warning)
     right = text_forms([references[row] for row in rows], form=args.reference_is, language=language)
     forms = {
         each: text_forms([texts[row] for row in rows], form=args.hypothesis_is, language=language)
@@ -180,7 +179,7 @@ def _translate(
         for warning in probe.check_references(
             trained, dataset, references, str(args.reference), args.split, written[name]
         ):
-            print(f"warning: {warning}", file=sys.stderr)
+            warn(warning)
         sources[name] = probe.read_sources(trained, dataset, lines, str(args.text), bridge)
     rows = [row for row in chosen if all(row in each.words for each in sources.values())]
     if not rows:

@@ -14,11 +14,10 @@ words, both are a bootstrap over sentences (one-sided p). Several pairs of langu
 """
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import InputError
+from ..errors import InputError, warn
 from .probing import PACKAGES, add_model, add_running, changes_of, check_running, shown, write_results
 from .scoring import aligned, meta_of, small_p
 
@@ -137,7 +136,7 @@ def _pairs(
         )
     _check_same_words(args, systems, kept)
     for warning in warn_of(sizes["model"] - n, sizes["model"], "are left out.", "pairs of sentences"):
-        print(f"warning: {warning}", file=sys.stderr)
+        warn(warning)
     return kept, {"pairs": sizes["model"], "n": n, "left_out": left_out}
 
 

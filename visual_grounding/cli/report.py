@@ -7,10 +7,10 @@
 """
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import InputError, warn
 from .image_source import add_image_source, check_images, check_pictures, check_shown, open_image_source
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ def run(args: argparse.Namespace) -> None:
     from ..analysis.hypotheses import check_sources, read_hypotheses
     from ..analysis.overlay import letterbox
     from ..analysis.report import THUMBNAIL, ReportRow, ReportSection, images_of_sentences, write_report
-    from ..errors import InputError
     from ..features.store import FeatureStore
     from ..retrieval.image_ids import ImageIds
     from ..storage.lines import read_lines
@@ -65,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     ids.check_against(store)
     ids.check_lines(len(text), args.text)
     if doubt := ids.doubt(text, args.text):
-        print(f"warning: {doubt}", file=sys.stderr)
+        warn(doubt)
     outputs = []
     for named in args.output:
         name, equals, path = named.partition("=")
@@ -75,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
         if len(lines) != len(text):
             raise InputError(f"{args.text} has {len(text)} sentences, but {path} has {len(lines)}.")
         for warning in check_sources(path, args.text, text):
-            print(f"warning: {warning}", file=sys.stderr)
+            warn(warning)
         outputs.append((name, lines))
     for name, value in (("--sample", args.sample), ("--images-per-sentence", args.images_per_sentence)):
         if value < 1:
@@ -118,8 +117,6 @@ def parse_rows(rows: str, lines: int) -> list[int]:
     Raises:
         InputError: not numbers, or outside the text.
     """
-    from ..errors import InputError
-
     try:
         numbers = [int(row) for row in rows.split(",")]
     except ValueError as error:

@@ -10,12 +10,11 @@ DIR/heatmap.json has the maps shown, and each phrase's outcome.
 """
 
 import argparse
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError
+from ..errors import InputError, warn
 from .features_unchecked import add_features_unchecked, warn_of_unknown_making
 from .image_source import add_image_source, check_pictures, check_shown, open_image_source
 
@@ -155,9 +154,7 @@ def _show_queries(
     maps = {heat.query: heat for heat in heat_maps(retriever, store, shown, rows, channels)}
     without = len(shown) - len([query for query in shown if query in maps])
     if without:
-        print(
-            f"warning: {without} of {len(shown)} have no map: no word in the text, or an absent image", file=sys.stderr
-        )
+        warn(f"{without} of {len(shown)} have no map: no word in the text, or an absent image")
     found = [maps[query] for query in shown if query in maps]
     places = _places(images, [query.key for query in shown])
     drawn = [_row(heat, images, places, framing, None) for heat in found]
@@ -187,12 +184,12 @@ def _best_images(args: argparse.Namespace, store: "FeatureStore") -> tuple[list[
     lines = read_lines(args.text)
     ids.check_lines(len(lines), str(args.text))
     if doubt := ids.doubt(lines, args.text):
-        print(f"warning: {doubt}", file=sys.stderr)
+        warn(doubt)
     with_image = np.flatnonzero((ids.ids[:, :1] != NO_IMAGE).any(axis=1))  # best first
     if not len(with_image):
         raise InputError(f"{args.image_ids} should have an image for a line of {args.text}, but has none.")
     if len(with_image) < len(lines):
-        print(f"warning: {len(lines) - len(with_image)} of {len(lines)} lines have no image", file=sys.stderr)
+        warn(f"{len(lines) - len(with_image)} of {len(lines)} lines have no image")
     chosen = [int(with_image[place]) for place in _sample(len(with_image), args)]
     best = {line: int(ids.ids[line, 0]) for line in chosen}
     wanted = set(best.values())

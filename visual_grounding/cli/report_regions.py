@@ -7,12 +7,11 @@ Regions stand in the order of the store, numbered from 1; the first is drawn on 
 """
 
 import argparse
-import sys
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
+from ..errors import InputError, warn
 from .image_source import add_image_source, check_pictures, check_shown, open_image_source
 
 if TYPE_CHECKING:
@@ -87,5 +86,5 @@ def _rows(store: "FeatureStore", args: argparse.Namespace) -> dict[str, int]:
         more = f", and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         if not rows:
             raise InputError(f"{store.folder} has no image {unknown[0]}{more}. A key there is {example}.")
-        print(f"warning: {store.folder} has no image {unknown[0]}{more}", file=sys.stderr)
+        warn(f"{store.folder} has no image {unknown[0]}{more}")
     return {key: rows[key] for key in dict.fromkeys(args.key) if key in rows}

@@ -11,11 +11,11 @@ DIR/runs.txt, runs.md, runs.tex and runs.json have the same numbers.
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import warn
 from .scoring import small_p
 from .tables import NONE, in_form, table_as, write_tables
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
     evaluations = read_runs(args.runs, args.only)
     rows = tabulate_runs(args.runs, evaluations, args.metric)
     for warning in doubts(rows, evaluations):
-        print(f"warning: {warning}", file=sys.stderr)
+        warn(warning)
     print(write_tables(args.out, "runs", lambda form: _text(rows, form), lambda: _as_json(args, rows)), end="")
 
 

@@ -17,12 +17,11 @@ image. Make one table a split; training reads them with --image-ids ids.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, warn
 from ..flags import FlagParser
 
 
@@ -184,4 +183,4 @@ def _warn(warnings: Any) -> None:
 
     for warning in warnings:
         if this_rank().leads:
-            print(f"warning: {warning}", file=sys.stderr)
+            warn(warning)

@@ -8,8 +8,9 @@ several), and -1 where there is none. The first tokenizer and its pieces lie in 
 """
 
 import argparse
-import sys
 from pathlib import Path
+
+from ..errors import warn
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,15 +47,14 @@ def run(args: argparse.Namespace) -> None:
     source = Vokens(args.vokens)
     revokenizer = Revokenizer(source, args.tokenizer)
     if revokenizer.other.sha256 == source.tokenizer_sha256:
-        print(
-            f"warning: {args.tokenizer} is the tokenizer that {args.vokens} has vokens for already. Pieces that share "
-            "a character will have those of the first of them, and white space will have none.",
-            file=sys.stderr,
+        warn(
+            f"{args.tokenizer} is the tokenizer that {args.vokens} has vokens for already. Pieces that share "
+            "a character will have those of the first of them, and white space will have none."
         )
     made = revokenize(revokenizer, args.text, args.out)
     print(f"{args.out}: {made.lines} lines, {source.tokens} pieces -> {made.tokens} pieces\n{made.signature}")
     counts, pieces = made.counts, made.tokens
     print(f"{share(counts['unmatched'], pieces, 'pieces')} overlap none, as white space does, and have no voken.")
     for warning in warn_of(counts["ignored"], pieces, "overlap one that has no voken, and have none.", "pieces"):
-        print(f"warning: {warning}", file=sys.stderr)
+        warn(warning)
     print(f"Training data of them:\n  {made.binarise}")

@@ -10,11 +10,10 @@ holds the counts. DIR/statistics.txt, .md, .tex and .json have the same numbers.
 """
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError, check_at_least_one, printable
+from ..errors import InputError, check_at_least_one, printable, warn
 from .tables import NONE, in_form, table_as, write_tables
 
 if TYPE_CHECKING:
@@ -91,15 +90,14 @@ def run(args: argparse.Namespace) -> None:
         for name, files in texts.items()
     }
     for name in (name for name, corpus in corpora.items() if not corpus.sentences):
-        print(f"warning: there isn't a word in {printable(name)}.", file=sys.stderr)
+        warn(f"there isn't a word in {printable(name)}.")
     grounded = None
     if args.captions is not None:
         grounded = grounded_types(corpora[args.captions].types, tokens.text_of, stop_words, args.grounded_above)
         if not len(grounded):
-            print(
-                f"warning: no word of {printable(args.captions)} occurs more than {args.grounded_above} times, so none "
-                "is grounded. See --grounded-above.",
-                file=sys.stderr,
+            warn(
+                f"no word of {printable(args.captions)} occurs more than {args.grounded_above} times, so none "
+                "is grounded. See --grounded-above."
             )
     reference = corpora[args.reference] if args.reference is not None else None
     rows = {name: statistics_of(corpus, reference, grounded) for name, corpus in corpora.items()}

@@ -17,6 +17,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ..errors import InputError, check_at_least_one, check_workers, warn
+
 LANGUAGE = "en"
 METHODS = ("matching", "sentence", "term-frequency", "random")
 _NEEDED = {  # flags of each method that others don't read
@@ -97,7 +99,6 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         InputError: as `vokenize`, or flags that don't belong together.
     """
-    from ..errors import InputError, check_at_least_one, check_workers
     from ..storage.ranks import this_rank
     from ..vokenization.stream import SHARD_LINES, vokenize
 
@@ -129,8 +130,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _check_flags(args: argparse.Namespace) -> None:
     """Refuse flags of another method, and name those that are missing."""
-    from ..errors import InputError
-
     method = args.method
     missing = [name for name in _NEEDED[method] if getattr(args, name) is None]
     if missing:
@@ -147,8 +146,6 @@ def _given(args: argparse.Namespace, names: set[str]) -> list[str]:
 
 def _check_only_text(args: argparse.Namespace) -> None:
     """Refuse what `--check` wouldn't look at: it knows the output and the text."""
-    from ..errors import InputError
-
     others = {"candidates", "candidate_seed", "candidate_list", "max_pieces", "shard_size", "workers"}
     chosen = {
         name for name, default in (("method", METHODS[0]), ("language", LANGUAGE)) if getattr(args, name) != default
@@ -187,19 +184,17 @@ def _open(args: argparse.Namespace) -> tuple[Any, Any, int]:
 
 
 def _warn_of_undescribed(count: int, candidates: int) -> None:
-    import sys
 
     from ..shares import warn_of
     from ..storage.ranks import this_rank
 
     if this_rank().leads:
         for warning in warn_of(count, candidates, "have no captions: pieces get them by chance alone.", "candidates"):
-            print(f"warning: {warning}", file=sys.stderr)
+            warn(warning)
 
 
 def _open_matcher(args: argparse.Namespace, chosen: tuple[Any, ...]) -> tuple[Any, Any, int]:
     from ..devices import choose_device
-    from ..errors import InputError
     from ..retrieval.index import Index
     from ..retrieval.retriever import Retriever
     from ..retrieval.retriever_folder import TEXT_ENCODER
@@ -234,7 +229,6 @@ def _cutter(args: argparse.Namespace, tokenizer: str) -> Any:
 
 
 def _warn(counts: dict[str, int], vokens: Any) -> None:
-    import sys
 
     from ..shares import warn_of
 
@@ -245,7 +239,7 @@ def _warn(counts: dict[str, int], vokens: Any) -> None:
             counts.get("windowed", 0), counts.get("sentences", 0), "are long, and were read in parts.", "sentences"
         ),
     ):
-        print(f"warning: {warning}", file=sys.stderr)
+        warn(warning)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -534,7 +534,7 @@ class VisualContext:
 
     def warn_once(self, message: str) -> None:
         """Warn, unless it was said before in this run; of several processes the first alone does."""
-        several = torch.distributed.is_initialized()
+        several, message = torch.distributed.is_initialized(), printable(message)
         if message not in self._said and not (several and torch.distributed.get_rank()):
             logger.warning(message)
         self._said.add(message)

@@ -20,9 +20,9 @@ from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from fairseq.models.transformer.transformer_legacy import base_architecture
 from torch import Tensor, nn
 
-from ..errors import InputError
+from ..errors import InputError, printable
 from ..modules.vision_language_bert import VisionLanguageBert
-from .bert_choices import gone_on_from, take_bert
+from .bert_choices import built_from, gone_on_from, take_bert
 from .presets import Preset, register_presets
 from .pretrained_start import Pretrained, PretrainedStartConfig, pretrained_of, start_from
 from .text_and_regions import TextAndRegionsEncoder
@@ -138,6 +138,7 @@ class VLPTranslationModel(TextAndRegionsModel):
         gen_parser_from_dataclass(parser, VLPTranslationConfig(), delete_default=True, with_prefix="")
 
     @classmethod
+    @built_from("bert_config")
     def build_model(cls, args: Namespace, task: Any) -> "VLPTranslationModel":
         """Build from flags, or from what a checkpoint keeps of them.
 
@@ -197,10 +198,8 @@ def _check_pretrained(pretrained: Pretrained, task: Any) -> None:
         return
     learned, given = pretrained.task_state.get("image_tags"), images.tags.choice if images.tags else None
     if learned != given:
-        logger.warning(
-            f"{pretrained.path} was pre-trained with {learned or 'no tags'} beside the text, but here it gets "
-            f"{given or 'none'}: see --image-tags and --image-tag-score."
-        )
+        said = f"{pretrained.path} was pre-trained with {learned or 'no tags'} beside the text, but here it gets "
+        logger.warning(printable(f"{said}{given or 'none'}: see --image-tags and --image-tag-score."))
 
 
 def _take_feature_size(args: Namespace, task: Any, from_checkpoint: bool) -> None:

@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 
-from ..errors import InputError
+from ..errors import InputError, warn
 from .outside import read_json
 from .ranks import Rank
 
@@ -122,7 +122,7 @@ class Writers:
             raise InputError(
                 f"{where}, which several ranks need. Choose a folder on another one, or use one process.", "out"
             )
-        print(f"warning: {where}; make sure that no other process writes it.", file=sys.stderr)
+        warn(f"{where}; make sure that no other process writes it.")
 
     def _path(self, number: int) -> Path:
         return self.folder / f"rank-{number}"
