@@ -26,11 +26,13 @@ class Comparison:
         ours: seconds, one for each pair.
         theirs: likewise, of what it is compared with.
         wanted: how many pairs were to be measured; 0 for as many as were.
+        first: whether it is the first runs, which else don't count, as there was time for no other.
     """
 
     ours: list[float]
     theirs: list[float]
     wanted: int = 0
+    first: bool = False
 
     @property
     def ratios(self) -> list[float]:
@@ -57,12 +59,17 @@ class Comparison:
         1.000 (median of 3 pairs, 0.500 to 1.500; 2.0 s against 2.0 s)
         >>> print(Comparison([1.0], [2.0], wanted=5))
         0.500 (median of 1 pair, as there was no time for 5, 0.500 to 0.500; 1.0 s against 2.0 s)
+        >>> print(Comparison([1.0], [2.0], wanted=5, first=True))
+        0.500 (the first runs, as there was no time for 5 pairs after them; 1.0 s against 2.0 s)
         """
         pairs = f"{len(self.ratios)} pair{'s' if len(self.ratios) > 1 else ''}"
         if self.wanted > len(self.ratios):
             pairs += f", as there was no time for {self.wanted}"
         seconds = [f"{statistics.median(each):.3g}" for each in (self.ours, self.theirs)]
         seconds = [text if "." in text or "e" in text else f"{text}.0" for text in seconds]
+        if self.first:
+            left = f"the first runs, as there was no time for {self.wanted} pairs after them"
+            return f"{self.median:.3f} ({left}; {seconds[0]} s against {seconds[1]} s)"
         return (
             f"{self.median:.3f} (median of {pairs}, {min(self.ratios):.3f} to "
             f"{max(self.ratios):.3f}; {seconds[0]} s against {seconds[1]} s)"
@@ -91,21 +98,29 @@ def alternate(
 ) -> Comparison:
     """Measure both in turn, after one run of each that doesn't count; every other pair begins with the other.
 
-    After the first pair none is begun that would end, if it took as long, later than `LIMIT` after the benchmark began.
+    No pair is begun that would end, if it took as long as the longest, later than `LIMIT` after the benchmark began:
+    where there is none, the first runs are what is known.
     """
-    for action in (ours, theirs):
-        action()
+    begun = time.monotonic()
+    warm = [measure(action) for action in (ours, theirs)]
+    longest = time.monotonic() - begun
     seconds: dict[bool, list[float]] = {True: [], False: []}
-    longest = 0.0
     for pair in range(pairs):
         begun = time.monotonic()
-        if pair and begun + longest > _started + LIMIT:
+        if not fits(longest):
             break
         for first in (True, False):
             is_ours = first == (pair % 2 == 0)
             seconds[is_ours].append(measure(ours if is_ours else theirs))
         longest = max(longest, time.monotonic() - begun)
+    if not seconds[True]:
+        return Comparison(warm[:1], warm[1:], pairs, first=True)
     return Comparison(seconds[True], seconds[False], pairs)
+
+
+def fits(seconds: float) -> bool:
+    """Whether what takes so long would end in time."""
+    return time.monotonic() + seconds <= _started + LIMIT
 
 
 def in_time(parts: Sequence[Part]) -> Iterator[Part]:
@@ -120,7 +135,7 @@ def in_time(parts: Sequence[Part]) -> Iterator[Part]:
     longest = 0.0
     for number, part in enumerate(parts):
         begun = time.monotonic()
-        if number and begun + longest > _started + LIMIT:
+        if number and not fits(longest):
             left = ", ".join(map(str, parts[number:]))
             print(f"no time for {left}: {number} of {len(parts)} were measured; BENCHMARK_LIMIT=3600 gives an hour")
             return

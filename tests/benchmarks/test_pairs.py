@@ -28,7 +28,7 @@ def pairs():
 
 def test_pairs_doctests(pairs):
     found = doctest.testmod(pairs)
-    assert found.attempted == 6 and not found.failed
+    assert found.attempted == 7 and not found.failed
 
 
 def test_alternate_changes_who_begins_and_leaves_the_first_runs_out(pairs):
@@ -50,10 +50,12 @@ def test_alternate_begins_no_pair_that_would_end_too_late_and_says_so(pairs, mon
         now[0] += 40.0  # 80 s for the first runs, 80 s a pair
 
     compared = pairs.alternate(action, action, 5, lambda action: (action(), 1.0)[1])
-    assert len(compared.ratios) == 2 and now[0] == 240
+    assert len(compared.ratios) == 2 and now[0] == 240 and not compared.first
     assert "(median of 2 pairs, as there was no time for 5, 1.000 to 1.000;" in str(compared)
-    compared = pairs.alternate(action, action, 5, lambda action: (action(), 1.0)[1])  # the time is up: one all the same
-    assert len(compared.ratios) == 1
+    took = iter([6.0, 3.0])
+    compared = pairs.alternate(action, action, 5, lambda action: (action(), next(took))[1])  # the time is up
+    assert compared.ratios == [2.0] and now[0] == 320
+    assert str(compared) == "2.000 (the first runs, as there was no time for 5 pairs after them; 6.0 s against 3.0 s)"
 
 
 def test_parts_that_would_end_too_late_are_left_out_and_named(pairs, monkeypatch, capsys):
