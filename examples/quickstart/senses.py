@@ -186,7 +186,9 @@ def draw(path: Path, paired: Sequence[Shown], retrieved: Sequence[Shown]) -> Non
         page.judged(x, y + 0.66, "with these pictures", shown.with_pictures, shown.noun)
         page.judged(x, y + 1.11, "text only", shown.text_only, shown.noun)
         y += 1.85
-    page.figure.savefig(path, format="png")
+    whole = path.with_name(f"{path.name}.new")  # which a killed run leaves, not half of the picture
+    page.figure.savefig(whole, format="png")
+    whole.replace(path)
 
 
 def main() -> None:

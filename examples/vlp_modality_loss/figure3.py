@@ -52,7 +52,9 @@ def main() -> None:
         axes.plot(*zip(*second), color=f"C{number}", marker=".", linestyle="--", label=f"{said}, stage 2: everything")
     axes.set(xlabel="epoch", ylabel="BLEU, development rows (greedy)")
     axes.legend()
-    figure.savefig(args.out)
+    whole = args.out.with_name(f"{args.out.name}.new")  # which a killed run leaves, not half of the picture
+    figure.savefig(whole, format=args.out.suffix[1:] or "png")
+    whole.replace(args.out)
     print(f"{args.out} shows {', '.join(args.kinds)}.")
 
 

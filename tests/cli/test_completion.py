@@ -1,6 +1,10 @@
 """What the printed script completes, in a real bash."""
 
+import re
+import shutil
 import subprocess
+from argparse import ArgumentParser, _SubParsersAction
+from collections.abc import Iterator
 
 import pytest
 
@@ -53,6 +57,23 @@ def test_every_verb_is_in_it():
 
 
 @pytest.mark.parametrize("shell", ["zsh", "tcsh"])
-def test_other_shells_have_scripts_with_the_same_flags(shell, capsys):
+def test_other_shells_have_scripts_with_the_same_flags(shell, tmp_path, capsys):
+    """All of them; where the shell is installed, it also takes the script."""
     assert main(["completion", shell]) == 0
-    assert "word-vectors" in capsys.readouterr().out
+    script = capsys.readouterr().out
+    flags = set(flags_of(whole_parser()))
+    assert len(flags) > 100 and [flag for flag in flags if not re.search(rf"{re.escape(flag[2:])}\b", script)] == []
+    assert all(word in script for verb in VERBS for word in verb.split())
+    if shutil.which(shell):
+        (tmp_path / "script").write_text(script)
+        done = subprocess.run([shell, "-n", tmp_path / "script"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def flags_of(parser: ArgumentParser) -> Iterator[str]:
+    """Long ones, of a parser and those of its verbs."""
+    for action in parser._actions:
+        yield from (flag for flag in action.option_strings if flag.startswith("--"))
+        if isinstance(action, _SubParsersAction):
+            for each in action.choices.values():
+                yield from flags_of(each)

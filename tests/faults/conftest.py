@@ -1,4 +1,5 @@
-"""Says at the end how many processes were killed, and how many broken files were read by which reader."""
+"""Says at the end how many processes were killed, how many broken files were read by which reader, and how many absurd
+values flags were given."""
 
 from typing import Any
 
@@ -6,6 +7,7 @@ from typing import Any
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     counted: dict[str, int] = {}
     fuzzed: dict[str, tuple[int, int]] = {}
+    absurd: dict[str, int] = {}
     for report in terminalreporter.stats.get("passed", []):
         for name, value in report.user_properties:
             if name in ("kills", "same bytes"):
@@ -14,6 +16,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
                 reader, tried, refused = value
                 before = fuzzed.get(reader, (0, 0))
                 fuzzed[reader] = (before[0] + tried, before[1] + refused)
+            if name == "absurd":
+                command, tried = value
+                absurd[command] = absurd.get(command, 0) + tried
     if counted:
         terminalreporter.write_line(
             f"faults: {counted['kills']} processes killed at random moments; {counted['same bytes']} outputs "
@@ -25,4 +30,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(
             f"faults: {tried} broken files given to {len(fuzzed)} readers: {refused} refused in a line, the others "
             f"read whole, nothing else ({each})"
+        )
+    if absurd:
+        terminalreporter.write_line(
+            f"faults: {sum(absurd.values())} absurd values given to flags of {len(absurd)} commands: all taken, or "
+            "refused in a line"
         )

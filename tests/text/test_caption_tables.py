@@ -97,14 +97,20 @@ def test_columns_without_a_table_and_tables_called_text_are_refused(tmp_path, ca
         read_captions(tmp_path / "table.tsv")
     with pa.OSFile(str(tmp_path / "a"), "wb") as file, pa.ipc.new_stream(file, pa.schema([("a", pa.string())])):
         pass
-    with pytest.raises(InputError, match=r"but is Arrow\. Make lines of its tables: .* captions --train .*a --valid"):
+    with pytest.raises(
+        InputError, match=r"but is Arrow\. Make lines of its tables: .* captions --train .*a --key-column"
+    ):
         read_captions(tmp_path / "a")
     (tmp_path / "b").write_text("ARROW1.jpg\ta man with an arrow\n")
     assert read_captions(tmp_path / "b") == [("ARROW1.jpg", "a man with an arrow")]
     with pytest.raises(InputError, match=r"but is a folder\. Make lines of its tables"):
         read_captions(tmp_path)
-    flags = ["--train", tmp_path / "table.tsv", *valid, "--out", tmp_path / "out"]
-    assert prepare(capsys, *flags, *COLUMNS)[0] == 0 and (tmp_path / "out/train.tsv").read_text() == "a\tx\n"
+    flags = ["--train", tmp_path / "table.tsv", "--out", tmp_path / "out"]  # a collection alone, as is said
+    assert prepare(capsys, *flags, *COLUMNS)[0] == 0 and sorted(os.listdir(tmp_path / "out")) == [
+        "dict.txt",
+        "train.tsv",
+    ]
+    assert read_captions(tmp_path / "out/train.tsv") == [("a", "x")]
 
 
 def test_whole_numbers_are_keys(tmp_path, capsys, valid):

@@ -11,7 +11,8 @@ Face datasets saved, and folders of them are read, too, with --key-column and --
       --caption-column caption --out data/captions
 
 dict.txt holds the words of the training captions,
-lower-cased; the same splitter is used when the retriever is.
+lower-cased; the same splitter is used when the retriever is. `retrieve` and `report heatmap` read captions as such
+lines alone: DIR/train.tsv is those of a table, and needs no --valid.
 """
 
 import argparse
@@ -25,7 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this verb."""
     parser.add_argument("--train", type=Path, required=True, metavar="FILE", help="captions to train on")
     parser.add_argument(
-        "--valid", type=Path, required=True, metavar="FILE", help="captions to choose the best checkpoint on"
+        "--valid",
+        type=Path,
+        metavar="FILE",
+        help="captions to choose the best checkpoint on; a retriever's training needs them, a collection that "
+        "`retrieve` finds images in doesn't",
     )
     parser.add_argument("--test", type=Path, metavar="FILE", help="captions to test on, with fairseq-validate")
     parser.add_argument("--key-column", metavar="NAME", help="of tables: names of the images, as in the feature store")
@@ -93,9 +98,15 @@ def run(args: argparse.Namespace) -> None:
     for split, pairs in captions.items():
         print(f"{split}: {len(pairs)} captions of {len({key for key, _ in pairs})} images")
     print(f"dict.txt: {len(words)} words that occur at least {args.min_count} times")
-    left = args.out / "test.tsv"
-    if args.test is None and left.exists():  # fairseq-validate would test on it; it may be someone's own, so it stays
-        warn(
-            f"{left} was there before and stays as it was, as there is no --test. Delete it if it shouldn't "
-            "be tested on."
+    if args.valid is None:
+        print(
+            "No captions to choose a checkpoint on: to train a retriever, give --valid, or fairseq-train "
+            "--disable-validation."
         )
+    for split, used in (("valid", "validated"), ("test", "tested")):  # fairseq would read it; it may be someone's own
+        left = args.out / f"{split}.tsv"
+        if split not in captions and left.exists():
+            warn(
+                f"{left} was there before and stays as it was, as there is no --{split}. Delete it if it shouldn't "
+                f"be {used} on."
+            )

@@ -23,7 +23,7 @@ def iterate_captions(path: str | Path) -> Iterator[tuple[str, str]]:
     if what != "a folder" or Path(path).is_dir():
         raise InputError(
             f"{path} should be lines of `key<TAB>caption`, but is {what}. Make lines of its tables: visual-grounding "
-            f"prepare captions --train {path} --valid … --key-column NAME --caption-column NAME --out DIR writes "
+            f"prepare captions --train {path} --key-column NAME --caption-column NAME --out DIR writes "
             "DIR/train.tsv."
         )
     number = 0
