@@ -156,6 +156,98 @@ def test_folder_that_cannot_be_used_is_refused(folder: Path, tmp_path: Path, bre
         load_backbone(f"clip:{tmp_path / 'copy'}")
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rescale_factor": 0}, r"a number from 0\.0001 to 1000 as 'rescale_factor', but has 0\."),
+        ({"rescale_factor": "x"}, r"as 'rescale_factor', but has 'x'\."),
+        ({"rescale_factor": None}, r"as 'rescale_factor', but has None\."),
+        ({"size": None}, r"height and width, or shortest_edge, as 'size', but has None\."),
+        ({"size": {"height": 10**9, "width": 32}}, r"a whole number from 1 to 8192 as 'size\.height', but has 10+\."),
+        ({"size": {"shortest_edge": -1}}, r"as 'size\.shortest_edge', but has -1\."),
+        ({"size": {"height": 32, "width": "x"}}, r"as 'size\.width', but has 'x'\."),
+        ({"do_pad": True, "pad_size": {"height": 10**9, "width": 32}}, r"as 'pad_size\.height', but has 10+\."),
+        ({"crop_size": {"height": 32, "width": 0}}, r"as 'crop_size\.width', but has 0\."),
+        ({"resample": 7}, r"a whole number from 0 to 5 as 'resample', but has 7\."),
+        ({"resample": "bicubic"}, r"as 'resample', but has 'bicubic'\."),
+        ({"image_mean": 0.5}, r"three numbers from -1000 to 1000 as 'image_mean', but has 0\.5\."),
+        ({"image_mean": [float("nan")] * 3}, r"as 'image_mean', but has \(nan, nan, nan\)\."),
+        ({"image_std": [0, 0, 0]}, r"three numbers from 0\.0001 to 1000 as 'image_std', but has \(0, 0, 0\)\."),
+        ({"image_std": [1]}, r"as 'image_std', but has \(1,\)\."),
+        ({"image_std": ["a", "b", "c"]}, r"as 'image_std', but has \('a', 'b', 'c'\)\."),
+        ({"image_std": None}, r"as 'image_std', but has None\."),
+        ({"do_normalize": "x"}, r"true or false as 'do_normalize', but has 'x'\."),
+    ],
+)
+def test_settings_of_pictures_that_make_no_sense_are_refused(
+    folder: Path, tmp_path: Path, settings: dict, message: str
+) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    edit_json(tmp_path / "copy/preprocessor_config.json", **settings)
+    with pytest.raises(InputError, match=rf"/copy/preprocessor_config\.json should have .*{message}") as caught:
+        load_backbone(f"clip:{tmp_path / 'copy'}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"resample": None}, r"`size` and `resample` must be specified if `do_resize` is `True`"),
+        ({"preprocess": 3}, r"'int' object is not callable"),
+        ({"device": "meta"}, r"can't convert meta device"),
+        ({"size": {"longest_edge": 40}}, r"Size must contain 'height' and 'width' keys"),
+    ],
+)
+def test_settings_that_prepare_no_picture_are_refused(
+    folder: Path, tmp_path: Path, settings: dict, message: str
+) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    path = tmp_path / "copy/preprocessor_config.json"
+    edit_json(path, **settings)
+    expected = rf"/preprocessor_config\.json should be an image processor's settings, but can't be read: {message}"
+    with pytest.raises(InputError, match=expected):
+        load_backbone(f"clip:{tmp_path / 'copy'}")
+    nested = {"image_processor": json.loads(path.read_text()), "processor_class": "CLIPProcessor"}
+    (tmp_path / "copy/processor_config.json").write_text(json.dumps(nested))
+    path.unlink()
+    with pytest.raises(InputError, match=expected.replace("preprocessor", "processor")):
+        load_backbone(f"clip:{tmp_path / 'copy'}")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"size": [32, 32]},
+        {"size": {"height": 32, "width": 32}, "resample": 1},
+        {"device": None, "data_format": "channels_first", "input_data_format": None, "do_pad": None, "pad_size": None},
+        {"do_normalize": False, "image_mean": None, "image_std": [0, 0, 0]},
+        {
+            "do_rescale": False,
+            "rescale_factor": 0,
+            "image_mean": [123.7, 116.3, 103.5],
+            "image_std": [58.4, 57.1, 57.4],
+        },
+        {"rescale_factor": 1 / 127.5, "image_mean": [1, 1, 1], "image_std": [1, 1, 1]},
+    ],
+)
+def test_settings_that_others_write_are_taken_as_transformers_takes_them(
+    folder: Path, tmp_path: Path, settings: dict
+) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    edit_json(tmp_path / "copy/preprocessor_config.json", **settings)
+    expected, *_ = library(tmp_path / "copy", drawn_photo())
+    pixels = prepared(load_backbone(f"clip:{tmp_path / 'copy'}"), drawn_photo())
+    scale = 255 if settings.get("do_normalize") is False and settings.get("do_rescale") is False else 1
+    torch.testing.assert_close(pixels * scale, expected.float(), rtol=0, atol=2e-5)
+
+
+def test_size_in_one_number_is_taken_as_transformers_takes_it(tmp_path: Path) -> None:
+    folder = make_dual_encoder(tmp_path / "clip", "clip")
+    edit_json(folder / "preprocessor_config.json", size=32, crop_size=32)
+    expected, *_ = library(folder, drawn_photo())
+    torch.testing.assert_close(prepared(load_backbone(f"clip:{folder}"), drawn_photo()), expected, rtol=0, atol=1e-5)
+
+
 def test_weights_that_are_missing_are_refused(folder: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 

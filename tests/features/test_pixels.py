@@ -1,5 +1,6 @@
 """Pictures instead of features: framing, absence, and a network that says by itself what it is."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +147,56 @@ def test_image_network_is_restored_from_its_state_alone():
         restore_image_network(state)
     with pytest.raises(InputError, match="the image network's weights can't be used: 'description'"):
         restore_image_network({})
+
+
+def described(**changes: object) -> dict[str, object]:
+    said = {"resize": 32, "crop": 32, "mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bilinear"}
+    return {"backbone": "resnet18", "preprocessing": said | changes}
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({**described(), "backbone": []}, r"its description should have text as 'backbone', but has \[\]\."),
+        ({**described(), "preprocessing": 3}, r"its description should have a table as 'preprocessing', but has 3\."),
+        ({**described(), "backbone": "resnet17"}, "backbone resnet17 is unknown"),
+        ({**described(), "backbone": "json:loads"}, "should be one of torchvision's, .* but is json:loads"),
+        (["resnet18"], r"its description should be a table of settings, but is \['resnet18'\]\."),
+        ({"backbone": "resnet18"}, "'preprocessing'"),
+        (
+            described(crop=10**9),
+            r"preprocessing of its description should have a whole number from 1 to 8192 as 'crop'",
+        ),
+        (described(crop="x"), "as 'crop', but has 'x'"),
+        (described(resize=0), "a whole number from 1 to 16384 as 'resize', but has 0"),
+        (described(mean=["a"] * 3), r"three numbers from -1000 to 1000 as 'mean', but has \['a', 'a', 'a'\]"),
+        (described(std=[0, 0, 0]), r"three numbers from 0\.0001 to 1000 as 'std', but has \[0, 0, 0\]"),
+        (described(std=[1]), r"as 'std', but has \[1\]"),
+        (described(interpolation="nothing"), "one of nearest, .*bicubic, .* as 'interpolation', but has 'nothing'"),
+        (described(more=1), "unexpected keyword argument 'more'"),
+    ],
+)
+def test_image_network_whose_description_makes_no_sense_is_refused(said, message):
+    state = build_image_network("resnet18", "none", 32).state_dict()
+    state["description"] = torch.tensor(list(json.dumps(said).encode()), dtype=torch.uint8)
+    expected = rf"^the image network's weights in r/model\.safetensors can't be used: .*{message}"
+    with pytest.raises(InputError, match=expected) as caught:
+        restore_image_network(state, "r/model.safetensors")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (b'{"backbone": "\xff"}', "'utf-8' codec can't decode byte 0xff"),
+        (b"[" * 5000, "it nests too deeply"),
+        (b'{"backbone": %s}' % (b"9" * 4000), "it has a number of 4000 digits"),
+        (b'{"backbone": "\\ud800"}', "it has half a character"),
+    ],
+)
+def test_image_network_whose_description_is_no_plain_json_is_refused(said, message):
+    with pytest.raises(InputError, match=f"the image network's weights can't be used: {message}"):
+        restore_image_network({"description": torch.tensor(list(said), dtype=torch.uint8)})
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """timm's networks against timm's own transforms and forward passes."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from torch import nn
 from tests.features.maps import extract_map
 from visual_grounding.errors import InputError
 from visual_grounding.features.backbones import Backbone, load_backbone
-from visual_grounding.features.backbones.timm_networks import _Map, _Own, preprocessing_of
+from visual_grounding.features.backbones.timm_networks import _DATA, _Map, _Own, preprocessing_of
 from visual_grounding.features.map_extractor import Pooling
 from visual_grounding.images.sources import UnreadableImage, open_images
+from visual_grounding.storage.settings import check_settings
 
 EFFICIENTNET = "tf_efficientnet_b1.ns_jft_in1k"  # GS's
 
@@ -196,6 +198,87 @@ def test_folder_from_the_hub_brings_its_preprocessing(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(InputError, match=r"should hold model\.safetensors or pytorch_model\.bin, but has neither"):
         load_backbone(f"timm:{name}", str(tmp_path))
+
+
+NUMBERS = r"three numbers from 0\.0001 to 1000"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mean": 3}, r"three numbers from -1000 to 1000 as 'mean', but has 3\."),
+        ({"mean": ["a", "b", "c"]}, r"as 'mean', but has \['a', 'b', 'c'\]\."),
+        ({"mean": [0.5]}, r"as 'mean', but has \[0\.5\]\."),
+        ({"mean": [0.5, float("nan"), 0.5]}, r"as 'mean', but has \[0\.5, nan, 0\.5\]\."),
+        ({"std": [0, 0, 0]}, NUMBERS + r" as 'std', but has \[0, 0, 0\]\."),
+        ({"std": [0.5, 0.5, -0.5]}, NUMBERS + r" as 'std', but has \[0\.5, 0\.5, -0\.5\]\."),
+        ({"std": [0.5] * 4}, NUMBERS + r" as 'std', but has \[0\.5, 0\.5, 0\.5, 0\.5\]\."),
+        ({"std": [float("inf")] * 3}, NUMBERS + r" as 'std', but has \[inf, inf, inf\]\."),
+        ({"crop_pct": "x"}, r"a number from 0\.25 to 4 as 'crop_pct', but has 'x'\."),
+        ({"crop_pct": -1}, r"as 'crop_pct', but has -1\."),
+        ({"crop_pct": float("nan")}, r"as 'crop_pct', but has nan\."),
+        ({"interpolation": "nothing"}, r"one of nearest, bilinear, .* as 'interpolation', but has 'nothing'\."),
+        ({"interpolation": "random"}, r"as 'interpolation', but has 'random'\."),
+        ({"interpolation": ["bicubic"]}, r"as 'interpolation', but has \['bicubic'\]\."),
+        ({"crop_mode": "middle"}, r"one of center, squash, border as 'crop_mode', but has 'middle'\."),
+        (
+            {"input_size": [3, 10**9, 10**9]},
+            r"3, a height and a width of at most 8192 as 'input_size', but has \[3, 10+",
+        ),
+        ({"input_size": [1, 64, 64]}, r"as 'input_size', but has \[1, 64, 64\]\."),
+        ({"input_size": [64, 64]}, r"as 'input_size', but has \[64, 64\]\."),
+        ({"input_size": [3, 64, 0]}, r"as 'input_size', but has \[3, 64, 0\]\."),
+        ({"fixed_input_size": "no"}, r"true or false as 'fixed_input_size', but has 'no'\."),
+        ({"num_classes": 10**9}, r"a whole number from 0 to 1048576 as 'num_classes', but has 1000000000\."),
+    ],
+)
+def test_folder_whose_settings_make_no_sense_is_refused(tmp_path: Path, settings: dict, message: str) -> None:
+    save_random("test_efficientnet.r160_in1k", tmp_path / "model.safetensors")
+    config = {"architecture": "test_efficientnet", "pretrained_cfg": settings}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=rf"/config\.json should have .*{message}") as caught:
+        load_backbone("timm:test_efficientnet.r160_in1k", str(tmp_path))
+    assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_config_that_is_no_file_is_refused_instead_of_left_out(tmp_path: Path) -> None:
+    save_random("test_efficientnet.r160_in1k", tmp_path / "model.safetensors")
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(
+        InputError, match=r"config\.json should be timm's JSON, but can't be used: .*is a pipe or a dev"
+    ):
+        load_backbone("timm:test_efficientnet.r160_in1k", str(tmp_path))
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "config.json").symlink_to(tmp_path / "gone")
+    with pytest.raises(InputError, match=r"config\.json should be timm's JSON, but can't be used: No such file"):
+        load_backbone("timm:test_efficientnet.r160_in1k", str(tmp_path))
+
+
+def test_settings_of_all_of_timms_weights_are_taken(tmp_path: Path) -> None:
+    names = timm.list_pretrained()
+    for name in names:
+        settings = json.loads(json.dumps(timm.get_pretrained_cfg(name).to_dict()))
+        check_settings(name, {key: value for key, value in settings.items() if value is not None}, _DATA)
+    assert len(names) > 1000
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"crop_pct": None, "mean": None},
+        {"interpolation": "lanczos", "crop_pct": 1},
+        {"mean": [0, 0, 0], "std": [1, 1, 1]},
+    ],
+)
+def test_settings_that_are_null_or_whole_numbers_are_taken(tmp_path: Path, settings: dict) -> None:
+    model = save_random("test_efficientnet.r160_in1k", tmp_path / "model.safetensors")
+    config = {"architecture": "test_efficientnet", "pretrained_cfg": settings}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    backbone = load_backbone("timm:test_efficientnet.r160_in1k", str(tmp_path))
+    given = {key: value for key, value in settings.items() if value is not None}
+    data = {**timm.data.resolve_model_data_config(model), **given}
+    expected = timm.data.create_transform(**data, is_training=False)(drawn_photo())
+    torch.testing.assert_close(prepared(backbone, drawn_photo())[0], expected, rtol=0, atol=1e-5)
 
 
 def test_random_weights_repeat_by_seed_and_fit_float16() -> None:

@@ -8,12 +8,17 @@ import numpy as np
 import pytest
 import torch
 from conftest import write_store
-from small_retriever import make_retriever, make_sentences
+from safetensors.torch import load_file, save_file
+from small_retriever import WORDS, make_retriever, make_sentences
 
 from visual_grounding.errors import InputError
+from visual_grounding.features.image_network import build_image_network
 from visual_grounding.features.store import FeatureStore
+from visual_grounding.modules.joint_embedding import JointEmbedding, JointEmbeddingConfig
 from visual_grounding.retrieval.index import build_index
+from visual_grounding.retrieval.joint_embedding import save_joint_embedding
 from visual_grounding.retrieval.retriever import Retriever
+from visual_grounding.text.words import Vocabulary, WordTokenizer
 
 
 @pytest.fixture
@@ -76,6 +81,29 @@ def test_retriever_load_refuses_weights_of_another_shape(retriever):
     path.write_text(json.dumps(description))
     with pytest.raises(InputError, match=r"weights of this retriever, but has 5 of another shape \(.*Export"):
         Retriever.load(retriever.folder)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"backbone": [], "preprocessing": {}}, r"should have text as 'backbone', but has \[\]"),
+        (
+            {"backbone": "resnet18", "preprocessing": {"crop": 10**9}},
+            "a whole number from 1 to 8192 as 'crop', but has",
+        ),
+    ],
+)
+def test_retriever_load_refuses_an_image_network_that_says_nothing_of_sense(tmp_path, said, message):
+    embedding = JointEmbedding(JointEmbeddingConfig("bag", "linear", 512, 8, vocabulary_size=44, text_embed_size=8))
+    network = build_image_network("resnet18", "none", 32)
+    save_joint_embedding(tmp_path / "r", embedding, WordTokenizer(Vocabulary(WORDS)), "seed", network)
+    assert Retriever.load(tmp_path / "r").image_network.preprocessing.crop == 32
+    state = load_file(tmp_path / "r/model.safetensors")
+    state["image_network.description"] = torch.tensor(list(json.dumps(said).encode()), dtype=torch.uint8)
+    save_file(state, tmp_path / "r/model.safetensors")
+    expected = rf"^the image network's weights in .*/r/model\.safetensors can't be used: .*{message}"
+    with pytest.raises(InputError, match=expected):
+        Retriever.load(tmp_path / "r")
 
 
 @pytest.mark.parametrize(("shape", "found"), [((2, 1, 5), "1 with 5"), ((2, 3, 6), "3 with 6")])

@@ -2,17 +2,29 @@
 
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torchvision.transforms import InterpolationMode
 
 from ..errors import InputError
+from ..storage.outside import parse_json
+from ..storage.settings import TABLE, TEXT, check_settings, one_of, whole_number
 from ..storage.weights import load_strictly
 from .backbones import load_backbone
+from .backbones.preprocessing import LARGEST_SIDE, MEAN, SIDE, SPREAD
 
 RANDOM = "none"
 DESCRIPTION = "description"
+_PREPROCESSING = {
+    "resize": whole_number(1, 2 * LARGEST_SIDE),  # before the crop
+    "crop": SIDE,
+    "mean": MEAN,
+    "std": SPREAD,
+    "interpolation": one_of(*(mode.value for mode in InterpolationMode)),
+}
 
 
 class ImageNetwork(nn.Module):
@@ -120,20 +132,27 @@ def build_image_network(name: str, weights: str | None, image_size: int | None) 
     return ImageNetwork(name, network, backbone.preprocessing, pretrained=weights != RANDOM)
 
 
-def restore_image_network(state: dict[str, Tensor]) -> ImageNetwork:
+def restore_image_network(state: dict[str, Tensor], origin: Path | str = "") -> ImageNetwork:
     """The network whose `state_dict` this is, in evaluation mode.
+
+    Args:
+        state: name -> weight, or the description.
+        origin: where it was read from, for messages.
 
     Raises:
         InputError: it doesn't say which network it is, or the network doesn't fit it.
     """
     try:
-        said = json.loads(bytes(state[DESCRIPTION].tolist()))
+        said = parse_json(bytes(state[DESCRIPTION].tolist()).decode("utf-8"))
+        check_settings(f"its {DESCRIPTION}", said, {"backbone": TEXT, "preprocessing": TABLE})
+        check_settings(f"the preprocessing of its {DESCRIPTION}", said["preprocessing"], _PREPROCESSING)
         network = build_image_network(said["backbone"], RANDOM, None)
         network = ImageNetwork(
             said["backbone"], network.network, replace(network.preprocessing, **said["preprocessing"]), True
         )
         load_strictly(network, {**state, DESCRIPTION: network.description}, "the file", network.name)
-    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+    except Exception as error:  # what it says may fail anywhere
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"the image network's weights can't be used: {reason}") from error
+        place = f" in {origin}" if str(origin) else ""
+        raise InputError(f"the image network's weights{place} can't be used: {reason}") from error
     return network.eval()

@@ -73,7 +73,7 @@ def export_checkpoint(checkpoint: Path, folder: Path, data: Path | None = None) 
 
 def _export_joint_embedding(trained: _Trained, folder: Path, data: Path | None) -> Exported:
     with reading(trained.checkpoint, f"a checkpoint of {trained.arch}", _AGAIN):
-        weights, image_network = split_image_network(trained.state["model"])
+        weights, image_network = split_image_network(trained.state["model"], trained.checkpoint)
         towers = _of_part("embedding.", weights)
         config = config_of_state(towers, trained.choices)
         check_architecture(config, layers=("sru_layers",))

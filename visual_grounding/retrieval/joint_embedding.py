@@ -67,7 +67,8 @@ class JointEmbeddingRetriever(Retriever):
             check_architecture(config, layers=("sru_layers",), known=_NAMES)
         except (ValueError, TypeError) as error:
             raise unusable(folder, error) from error
-        state, network = split_image_network(read_weights(folder / WEIGHTS, finite=True, remedy=AGAIN))
+        weights = folder / WEIGHTS
+        state, network = split_image_network(read_weights(weights, finite=True, remedy=AGAIN), weights)
         tokenizer = _open_tokenizer(config, folder)
         embedding = load_towers(lambda: _build_embedding(config, folder), state, folder)
         return cls(folder, description, tokenizer, embedding, network, device)
@@ -148,8 +149,14 @@ def save_joint_embedding(
     write_retriever(folder, Description(KIND, asdict(embedding.config), signature, image_features), write_files)
 
 
-def split_image_network(state: dict[str, Tensor]) -> "tuple[dict[str, Tensor], ImageNetwork | None]":
+def split_image_network(
+    state: dict[str, Tensor], origin: Path | str = ""
+) -> "tuple[dict[str, Tensor], ImageNetwork | None]":
     """Take the image network, if there is one, out of a retriever's weights.
+
+    Args:
+        state: all weights.
+        origin: where they were read from, for messages.
 
     Raises:
         InputError: its weights don't fit.
@@ -160,7 +167,7 @@ def split_image_network(state: dict[str, Tensor]) -> "tuple[dict[str, Tensor], I
         return rest, None
     from ..features.image_network import restore_image_network
 
-    return rest, restore_image_network(own)
+    return rest, restore_image_network(own, origin)
 
 
 def _open_tokenizer(config: JointEmbeddingConfig, folder: Path) -> Tokenizer:

@@ -13,7 +13,7 @@ from ...errors import InputError
 from ...extensions import is_extension, load_extension
 from . import dual_encoder_towers, timm_networks
 from .backbone import Backbone
-from .preprocessing import LibraryPreprocessing, PicturePreprocessing, Preprocessing
+from .preprocessing import LARGEST_SIDE, LibraryPreprocessing, PicturePreprocessing, Preprocessing
 from .torchvision_networks import load_torchvision, torchvision_names
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
 
 SCATTERING = "scattering"
 GROUP = "backbones"  # of extensions
-_LARGEST_SIDE = 8192  # pixels of a picture, for any network
 _BY_PREFIX = {
     timm_networks.PREFIX: timm_networks.load_timm,
     dual_encoder_towers.PREFIX: dual_encoder_towers.load_image_tower,
@@ -115,8 +114,8 @@ def check_image_size(image_size: int | None) -> None:
     Raises:
         InputError: it is below 1, or beyond any.
     """
-    if image_size is not None and not 1 <= image_size <= _LARGEST_SIDE:
-        raise InputError(f"the image size should be 1 to {_LARGEST_SIDE} pixels, but is {image_size}.", "image_size")
+    if image_size is not None and not 1 <= image_size <= LARGEST_SIDE:
+        raise InputError(f"the image size should be 1 to {LARGEST_SIDE} pixels, but is {image_size}.", "image_size")
 
 
 def _suggestion(name: str) -> str:

@@ -16,10 +16,12 @@ from PIL import Image
 from torch import nn
 
 from ...errors import InputError, first_line
+from ...storage.outside import reading
+from ...storage.settings import SWITCH, Wanted, check_settings, number, whole_number
 from ...storage.weights import sha256_of_state
 from ...text.pretrained_tokenizer import check_pretrained_folder
 from .backbone import Backbone
-from .preprocessing import LibraryPreprocessing
+from .preprocessing import MEAN, SIDE, SPREAD, LibraryPreprocessing
 
 PREFIX = "clip:"
 _EXAMPLES = (
@@ -35,6 +37,9 @@ _EXAMPLES = (
     "google/siglip2-so400m-patch14-384",
 )
 _RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
+_PROCESSOR = "preprocessor_config.json"
+_ALL_FILES = "processor_config.json"  # holds the image processor's settings where it was saved with the tokenizer
+_SIZES = Wanted("height and width, or shortest_edge,", lambda value: value is not None)
 
 
 class Family(NamedTuple):
@@ -242,26 +247,32 @@ def _preprocessing(source: str, side: int, trained: int) -> LibraryPreprocessing
     """The image processor's resizing and cropping, its scale folded into mean and deviation."""
     from transformers import AutoImageProcessor
 
-    processor = load_pretrained_part(AutoImageProcessor, source, "preprocessor_config.json")
-    settings = processor.to_dict()
-    size, crop = dict(settings["size"]), settings.get("crop_size") if settings.get("do_center_crop") else None
-    if side != trained:
-        size = {name: round(value * side / trained) for name, value in size.items() if value}
-        crop = None if crop is None else {"height": side, "width": side}
-    sizes = {"size": size} if crop is None else {"size": size, "crop_size": crop}
+    processor = load_pretrained_part(AutoImageProcessor, source, _PROCESSOR)
+    place = Path(source) / _PROCESSOR
+    if not place.exists() and (Path(source) / _ALL_FILES).exists():
+        place = Path(source) / _ALL_FILES
+    with reading(place, "an image processor's settings"):
+        settings = processor.to_dict()
+        rescales, normalises = settings.get("do_rescale", True), settings.get("do_normalize", True)
+        _check_settings(place, settings)
+        size, crop = dict(settings["size"]), settings.get("crop_size") if settings.get("do_center_crop") else None
+        if side != trained:
+            size = {name: round(value * side / trained) for name, value in size.items() if value}
+            crop = None if crop is None else {"height": side, "width": side}
+        sizes = {"size": size} if crop is None else {"size": size, "crop_size": crop}
 
-    def frame(image: Image.Image) -> torch.Tensor:
-        pixels = processor(images=image, do_rescale=False, do_normalize=False, return_tensors="pt", **sizes)
-        return pixels["pixel_values"][0]  # (3, H, W)
+        def frame(image: Image.Image) -> torch.Tensor:
+            pixels = processor(images=image, do_rescale=False, do_normalize=False, return_tensors="pt", **sizes)
+            return pixels["pixel_values"][0]  # (3, H, W)
 
-    sample = frame(Image.new("RGB", (64, 48)))
+        sample = frame(Image.new("RGB", (64, 48)))
+        sample.numpy()  # fails where the settings name a device
     if tuple(sample.shape) != (3, side, side) or sample.dtype != torch.uint8:
         raise InputError(
             f"{source}: its image processor should give pictures of 3x{side}x{side} bytes, as its network wants, "
             f"but gives {'x'.join(map(str, sample.shape))} {sample.dtype}. Is preprocessor_config.json another model's?"
         )
-    factor = 255 * settings.get("rescale_factor", 1 / 255) if settings.get("do_rescale", True) else 255.0
-    normalises = settings.get("do_normalize", True)
+    factor = 255 * settings.get("rescale_factor", 1 / 255) if rescales else 255.0
     mean = settings["image_mean"] if normalises else [0.0] * 3
     std = settings["image_std"] if normalises else [1.0] * 3
     short = size.get("shortest_edge")
@@ -275,5 +286,29 @@ def _preprocessing(source: str, side: int, trained: int) -> LibraryPreprocessing
         short_side=short,
         summary=f"{short or side}/{side}",
         description=f"{type(processor).__name__} {getattr(processor, 'backend', 'pil')} {how} "
-        f"{_RESAMPLING.get(int(resampling), resampling)}",
+        f"{_RESAMPLING.get(resampling, resampling)}",
     )
+
+
+def _check_settings(place: Path, settings: dict[str, Any]) -> None:
+    """Refuse settings that transformers takes, but no picture is prepared by.
+
+    Raises:
+        InputError: the first one; null is refused where it would be used.
+    """
+    check_settings(
+        place, settings, {name: SWITCH for name in settings if name[:3] == "do_" and settings[name] is not None}
+    )
+    wanted = {"size": _SIZES}
+    if settings.get("resample") is not None:
+        wanted["resample"] = whole_number(0, max(_RESAMPLING))
+    if settings.get("do_rescale", True):
+        wanted["rescale_factor"] = number(0.0001, 1000)
+    if settings.get("do_normalize", True):
+        wanted |= {"image_mean": MEAN, "image_std": SPREAD}
+    check_settings(place, settings, wanted)
+    for name in ("size", "crop_size", "pad_size"):
+        sides = {
+            f"{name}.{side}": length for side, length in dict(settings.get(name) or {}).items() if length is not None
+        }
+        check_settings(place, sides, dict.fromkeys(sides, SIDE))

@@ -14,6 +14,13 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
 from ...images.sources import MAX_PIXELS, UnreadableImage
+from ...storage.settings import listed, number, whole_number
+
+# What the settings of preprocessing may be, where others publish them.
+LARGEST_SIDE = 8192  # pixels of a picture, for any network
+SIDE = whole_number(1, LARGEST_SIDE)
+MEAN = listed("three numbers from -1000 to 1000", *[number(-1000, 1000)] * 3)  # of pixels in 0..1, or in 0..255
+SPREAD = listed("three numbers from 0.0001 to 1000", *[number(0.0001, 1000)] * 3)  # their deviation
 
 
 class PicturePreprocessing(Protocol):

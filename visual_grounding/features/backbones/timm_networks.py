@@ -5,6 +5,7 @@ Preprocessing is timm's own for the weights, in all its modes (crop, squash, bor
 """
 
 import math
+import os
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,25 @@ from torch import nn
 from ...errors import InputError, first_line, in_short
 from ...storage.artefact import sha256_of_file
 from ...storage.outside import read_json
+from ...storage.settings import SWITCH, check_settings, listed, number, one_of, whole_number
 from ...storage.weights import load_strictly, read_weights
 from .backbone import Backbone
-from .preprocessing import LibraryPreprocessing
+from .preprocessing import LARGEST_SIDE, MEAN, SIDE, SPREAD, LibraryPreprocessing
 from .weights import Scaled, is_file
 
 PREFIX = "timm:"
 _FILES = ("model.safetensors", "pytorch_model.bin")  # what a folder from the hub has
-_DATA = ("input_size", "fixed_input_size", "mean", "std", "interpolation", "crop_pct", "crop_mode", "num_classes")
+_DATA = {
+    "input_size": listed(f"3, a height and a width of at most {LARGEST_SIDE}", whole_number(3, 3), SIDE, SIDE),
+    "fixed_input_size": SWITCH,
+    "mean": MEAN,
+    "std": SPREAD,
+    # Training may draw one ("random"); evaluation doesn't.
+    "interpolation": one_of("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"),
+    "crop_pct": number(0.25, 4),  # timm's own weights have 0.875 to 1.15
+    "crop_mode": one_of("center", "squash", "border"),
+    "num_classes": whole_number(0, 2**20),
+}
 
 
 def load_timm(full_name: str, weights: str | None, image_size: int | None, seed: int) -> Backbone:
@@ -238,7 +250,7 @@ def _read_folder(folder: Path, architecture: str) -> tuple[Path, dict[str, Any]]
     if file is None:
         raise InputError(f"{folder} should hold {' or '.join(_FILES)}, but has neither.", "weights")
     path = folder / "config.json"
-    if not path.is_file():
+    if not os.path.lexists(path):
         return file, {}
     try:
         config = read_json(path)
@@ -251,7 +263,9 @@ def _read_folder(folder: Path, architecture: str) -> tuple[Path, dict[str, Any]]
             f"{folder} should hold a {architecture}, because {PREFIX}{architecture} is asked for, but is a {written}."
         )
         raise InputError(message, "weights", "backbone")
-    return file, {key: value for key, value in overlay.items() if key in _DATA and value is not None}
+    overlay = {key: value for key, value in overlay.items() if key in _DATA and value is not None}
+    check_settings(path, overlay, _DATA)
+    return file, overlay
 
 
 def _size_flag(name: str, image_size: int | None, overlay: dict[str, Any]) -> dict[str, Any]:
