@@ -236,7 +236,7 @@ def test_extract_that_asks_for_too_much_memory_says_so(
     flags = ["--images", images, "--backbone", "scattering", "--image-size", 1_000_000, "--out", tmp_path / "store"]
     assert extract(*flags) == 2
     assert "the image size should be 1 to 8192 pixels, but is 1000000. See --image-size." in capsys.readouterr().err
-    monkeypatch.setattr(backbones, "_LARGEST_SIDE", 1_000_000)
+    monkeypatch.setattr(backbones, "LARGEST_SIDE", 1_000_000)
     assert extract(*flags) == 2
     assert "not enough memory (can't allocate memory: you tried to allocate" in capsys.readouterr().err
 
