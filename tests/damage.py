@@ -17,6 +17,7 @@ import stat
 import struct
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -268,8 +269,10 @@ def _other_value(content: Any, random: Random) -> Any:
     holder = content = copy.deepcopy(content)
     while True:
         place = random.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
-        if isinstance(holder[place], dict | list) and holder[place] and random.random() < 0.8:
-            holder = holder[place]
+        inside = holder[place]
+        inside = vars(inside) if isinstance(inside, Namespace) else inside  # a model's settings, in a checkpoint
+        if isinstance(inside, dict | list) and inside and random.random() < 0.8:
+            holder = inside
             continue
         if random.random() < 0.1:
             del holder[place]

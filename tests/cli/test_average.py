@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -54,6 +55,66 @@ def test_average_leaves_nothing_and_exits_with_2_when_an_input_is_broken(
     assert not out.exists()
 
 
+def average(folder: Path, *states: dict[str, Any]) -> int:
+    """Of checkpoints that differ in what they say of themselves, and in a weight of one shape."""
+    names = []
+    for number, state in enumerate(states):
+        names.append(str(folder / f"{number}.pt"))
+        torch.save({"model": {"w": torch.tensor([float(number)])}, **state}, names[-1])
+    return main(["average", "--inputs", *names, "--out", str(folder / "mean")])
+
+
+VOKENS = {"keys_sha256": "a" * 64, "count": 5, "tokenizer_sha256": "c" * 64, "made": "vokenize|by:hand"}
+
+
+@pytest.mark.parametrize(("name", "other"), [("keys_sha256", "b" * 64), ("count", 6), ("tokenizer_sha256", "d" * 64)])
+@pytest.mark.parametrize("silent", [[], [{}], [{"task_state": {"vokens": None}}]])
+def test_average_exits_with_2_when_vokens_are_of_other_candidates_or_pieces(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, other: object, silent: list[dict[str, Any]]
+) -> None:
+    own = {"task_state": {"vokens": VOKENS}}
+    assert average(tmp_path, own, *silent, {"task_state": {"vokens": {**VOKENS, name: other}}}) == 2
+    said = capsys.readouterr().err
+    assert "visual-grounding average: checkpoints should be trained on vokens of the same images, and of text" in said
+    last = tmp_path / f"{1 + len(silent)}.pt"
+    assert f"{tmp_path / '0.pt'} was on those with the {name} {VOKENS[name]}, and {last} {other}." in said
+    assert said.count("\n") == 1 and not (tmp_path / "mean").exists()
+
+
+def test_average_remembers_the_vokens_of_any_and_takes_those_that_were_chosen_otherwise(tmp_path: Path) -> None:
+    first, last = ({"task_state": {"vokens": {**VOKENS, "made": made}, "x": made}} for made in ("one way", "another"))
+    of_images_alone = {"task_state": {"vokens": {name: VOKENS[name] for name in ("keys_sha256", "count")}}}
+    assert average(tmp_path, first, last) == 0
+    assert load_checkpoint(tmp_path / "mean/averaged.pt")["task_state"] == last["task_state"]
+    for others in ([{}], [of_images_alone], [{"task_state": {"vokens": None}}]):
+        assert average(tmp_path, first, *others) == 0
+        assert load_checkpoint(tmp_path / "mean/averaged.pt")["task_state"]["vokens"] == first["task_state"]["vokens"]
+    assert average(tmp_path, {}, {}) == 0
+    assert "task_state" not in load_checkpoint(tmp_path / "mean/averaged.pt")
+
+
+@pytest.mark.parametrize("known_by", ["cfg", "args", "dataclass"])
+@pytest.mark.parametrize(
+    ("name", "own", "other"),
+    [("encoder_attention_heads", 2, 4), ("activation_fn", "relu", "gelu"), ("no_scale_embedding", True, False)],
+)
+def test_average_exits_with_2_when_the_same_weights_mean_something_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], known_by: str, name: str, own: object, other: object
+) -> None:
+    def state(**flags: object) -> dict[str, Any]:
+        learned = argparse.Namespace(arch="transformer", **flags)
+        if known_by == "args":
+            return {"args": learned}
+        return {"cfg": {"model": learned if known_by == "cfg" else vars(learned)}}
+
+    silent, same = state(encoder_layers=3), state(**{name: own}, encoder_layers=4)
+    assert average(tmp_path, same, silent, same) == 0
+    assert average(tmp_path, silent, same, state(**{name: other})) == 2
+    said = capsys.readouterr().err
+    assert f"checkpoints should be trained with the same --{name.replace('_', '-')}, but {tmp_path}/1.pt was" in said
+    assert f" was with {own}, and {tmp_path}/2.pt with {other}: their weights have the same shapes, but mean" in said
+
+
 def test_average_exits_with_2_when_epochs_are_too_few(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["average", "--checkpoint-dir", str(run_dir), "--out", str(run_dir / "mean")]) == 2
     assert "at least 10 epoch checkpoints (checkpoint<epoch>.pt), but has 3" in capsys.readouterr().err
@@ -72,7 +133,7 @@ def test_killed_at_any_step_average_leaves_the_older_mean_or_the_new_one_with_wh
     out = tmp_path / "mean"
     epochs = {1.5: (1, 2), 6.0: (2, 10)}
 
-    def average(mean: float) -> None:
+    def mean_of(mean: float) -> None:
         inputs = [str(run_dir / f"checkpoint{epoch}.pt") for epoch in epochs[mean]]
         assert main(["average", "--inputs", *inputs, "--out", str(out)]) == 0
 
@@ -82,14 +143,14 @@ def test_killed_at_any_step_average_leaves_the_older_mean_or_the_new_one_with_wh
         assert {Path(path).name for path in named} == {f"checkpoint{epoch}.pt" for epoch in epochs[mean]}
         return mean
 
-    average(1.5)
+    mean_of(1.5)
     left = []
     steps = ((torch, "save"), (whole_folder, "_flush"), (whole_folder, "_exchange"), (whole_folder, "sync_folder"))
-    for _ in killed_at_each_step(lambda: average(6.0), *steps):
+    for _ in killed_at_each_step(lambda: mean_of(6.0), *steps):
         left.append(found())
-        average(1.5)
+        mean_of(1.5)
     assert left == [1.5] * 4 + [6.0]
-    average(6.0)
+    mean_of(6.0)
     assert found() == 6.0 and sorted(os.listdir(out)) == ["averaged.pt", "meta.json"]
 
 

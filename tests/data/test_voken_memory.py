@@ -60,7 +60,7 @@ def test_without_vokens_those_of_the_checkpoint_are_remembered(vokens):
     ):
         made.meet(vokens[5])
     made = memory()
-    made.merge_state_dict({"vokens": "broken"})
+    made.merge_state_dict({"vokens": None, "voken_labels": None})
     assert made.known is None
 
 
@@ -114,3 +114,38 @@ def test_labels_of_another_kind_than_the_checkpoints_are_warned_of(caplog):
         "trained with --voken-labels vokens --voken-sentence-label cls, and goes on with --voken-labels vokens --vo"
         in (record.getMessage())
     )
+
+
+DIGEST = "0" * 64
+KNOWN = {"keys_sha256": DIGEST, "count": 5}
+
+
+@pytest.mark.parametrize("knows", [False, True])
+@pytest.mark.parametrize(
+    "learned",
+    [
+        "broken", 3, 0.5, b"x", [1], {}, {"count": 5}, {"keys_sha256": DIGEST}, {**KNOWN, "keys_sha256": 3},
+        *({**KNOWN, "keys_sha256": other} for other in (None, b"x", ["x"], {})),
+        *({**KNOWN, "count": other} for other in (None, "5", 5.0, True, -1, 10**30, [5])),
+        *({**KNOWN, name: other} for name in ("tokenizer_sha256", "made") for other in (None, 3, b"x", ["x"], {})),
+    ],
+)  # fmt: skip
+def test_vokens_of_another_type_than_checkpoints_keep_are_refused(learned, knows):
+    made = memory()
+    if knows:
+        made.merge_state_dict({"vokens": {**KNOWN, "tokenizer_sha256": DIGEST, "made": "vokenize|by:hand"}})
+    before = dict(made.state_dict)
+    said = r"^the checkpoint should say of which vokens it knows, .* as task_state\['vokens'\], but says "
+    with pytest.raises(InputError, match=said):
+        made.merge_state_dict({"vokens": learned})
+    assert made.state_dict == before
+
+
+@pytest.mark.parametrize("learned", [3, b"x", ["x"], {}, True])
+def test_labels_of_another_type_than_checkpoints_keep_are_refused(learned):
+    made = memory()
+    made.remember_labels("vokens", "cls")
+    with pytest.raises(
+        InputError, match=r"checkpoint should say what it told of pieces, in text as task_state\['voken_l"
+    ):
+        made.merge_state_dict({"voken_labels": learned})

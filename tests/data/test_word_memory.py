@@ -1,5 +1,6 @@
 """Which checkpoint training goes on from, what is read of it, and that other words are refused."""
 
+import os
 from argparse import Namespace
 from pathlib import Path
 
@@ -65,6 +66,40 @@ def test_what_the_task_knows_itself_stays_and_all_else_is_the_checkpoints():
     made.merge_state_dict({**STATE, "other": 3})
     made.merge_state_dict({"dictionaries": {"labels": "1"}})
     assert made.state_dict == {**STATE, "other": 3}
+
+
+@pytest.mark.parametrize("state", [[1], "x", 3, b"x", True, Namespace(dictionaries={}), torch.ones(2)])
+def test_task_state_of_another_type_is_refused(tmp_path, state):
+    said = "should be a fairseq checkpoint, with names and values as 'task_state', but has "
+    with pytest.raises(InputError, match=rf"^the checkpoint {said}"):
+        memory().merge_state_dict(state)
+    path = checkpoint(tmp_path / "last.pt", state)
+    with pytest.raises(InputError, match=rf"^\S+/last\.pt {said}"):
+        memory().take_over_restored(Namespace(restore_file=str(path), checkpoint_suffix=""))
+
+
+@pytest.mark.parametrize("learned", ["x", 3, b"x", ["source"], {"source": 3}, {"source": None}, {3: "x"}, True])
+def test_dictionaries_of_another_type_are_refused(tmp_path, learned):
+    said = r"should say the sha256 of each dictionary, by its name, as task_state\['dictionaries'\], but says "
+    with pytest.raises(InputError, match=rf"^the checkpoint {said}"):
+        memory().merge_state_dict({"dictionaries": learned})
+    path = checkpoint(tmp_path / "last.pt", {"dictionaries": learned})
+    with pytest.raises(InputError, match=rf"^\S+/last\.pt {said}"):
+        task_state_of(str(path))
+
+
+def test_task_state_of_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "last.pt")
+    with pytest.raises(InputError, match=r"last\.pt can't be read: is a pipe or a device, not a file"):
+        task_state_of(str(tmp_path / "last.pt"))
+
+
+def test_what_a_checkpoint_does_not_say_is_nothing(tmp_path):
+    made = memory()
+    for state in (None, {}, {"dictionaries": None}):
+        made.merge_state_dict(state)
+        made.take_over_restored(Namespace(restore_file=str(checkpoint(tmp_path / "a.pt", state)), checkpoint_suffix=""))
+    assert made.state_dict == STATE
 
 
 @pytest.mark.parametrize("known_by", ["cfg", "args", "dataclass"])

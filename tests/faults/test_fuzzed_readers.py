@@ -20,17 +20,23 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
+import timm
 import torch
 from conftest import write_image_ids, write_store
 from damage import SPECIAL, damaged, replace_by, try_to_read
 from fairseq.data import Dictionary
+from fairseq.tasks.fairseq_task import StatefulContainer
 from hypothesis import HealthCheck, Phase, given, settings
 from PIL import Image
 from safetensors.torch import save_file
 from small_dual_encoder import make_dual_encoder
+from small_grounded import make_task as grounded_task
+from small_grounded import make_world as make_grounded_world
+from small_grounded import model_flags as grounded_flags
 from small_grounded import write_text as write_lines
 from small_matcher import make_bert, make_token_matcher
 from small_retriever import make_retriever, make_sentences, make_store, retrieve_dense
+from small_trained import translator, write_world
 from small_voken_lm import make_voken_world, model_flags, voken_task
 from small_vokens import write_vokens
 from small_word_vectors import write_fasttext, write_vectors
@@ -40,6 +46,7 @@ from tests.features.imports import published
 from tests.features.imports.test_annotations import write_entities
 from tests.features.imports.test_region_hdf5 import write_groups, write_one_behind_the_other, write_tables
 from tests.features.imports.test_region_lmdb import write_lmdb
+from tests.features.test_timm_networks import save_random
 from tests.features.tiny_onnx import write_detector
 from tests.images.containers import encoded, picture, write_parquet, write_tar, write_zip
 from tests.retrieval.test_export import checkpoint
@@ -48,15 +55,19 @@ from visual_grounding.analysis.contrastive import read_scored_targets
 from visual_grounding.analysis.hypotheses import check_sources, check_targets, read_references, read_translations
 from visual_grounding.analysis.pointing_game import read_boxes
 from visual_grounding.analysis.runs import doubts, read_runs, tabulate_runs
+from visual_grounding.data.image_memory import ImageMemory
 from visual_grounding.data.labelled_examples import ExampleBatches, read_examples
 from visual_grounding.data.text_of_one_language import open_text
+from visual_grounding.data.voken_memory import VokenMemory
+from visual_grounding.data.word_memory import WordMemory, task_state_of
 from visual_grounding.errors import InputError
 from visual_grounding.features.array_sources import open_arrays
 from visual_grounding.features.backbones import load_backbone
+from visual_grounding.features.backbones.preprocessing import PicturePreprocessing
 from visual_grounding.features.computation import Computation
 from visual_grounding.features.detectors.onnx_detectors import load_onnx_detector
 from visual_grounding.features.detectors.selection import Selection
-from visual_grounding.features.image_network import build_image_network, restore_image_network
+from visual_grounding.features.image_network import DESCRIPTION, build_image_network, restore_image_network
 from visual_grounding.features.importers import import_features
 from visual_grounding.features.imports.annotations import genome_lines, read_sizes
 from visual_grounding.features.imports.image_keys import KeyFormat
@@ -67,6 +78,7 @@ from visual_grounding.images.sources import UnreadableImage, open_images, read_i
 from visual_grounding.models.pretrained_start import read_pretrained
 from visual_grounding.modules.sentence_encoders import load_pretrained_encoder
 from visual_grounding.probes.predictions import example_texts
+from visual_grounding.probes.trained import load_trained
 from visual_grounding.retrieval.export import export_checkpoint
 from visual_grounding.retrieval.export_dual_encoder import export_dual_encoder
 from visual_grounding.retrieval.image_ids import ImageIds
@@ -80,10 +92,12 @@ from visual_grounding.storage.checkpoints import (
     count_parameters,
     dictionaries,
     load_checkpoint,
+    load_settings,
     trained_on,
     weights_for_images,
 )
 from visual_grounding.storage.lines import read_lines
+from visual_grounding.storage.outside import read_bytes, reading
 from visual_grounding.storage.shards import ShardedArtefact
 from visual_grounding.storage.weights import load_strictly, read_weights
 from visual_grounding.text.caption_tables import iterate_caption_tables
@@ -225,7 +239,27 @@ def read_text_encoder(folder: Path) -> None:
 
 
 def read_clip(folder: Path) -> None:
-    load_backbone(f"clip:{folder / 'clip'}")
+    prepare(load_backbone(f"clip:{folder / 'clip'}").preprocessing)
+
+
+def write_timm(folder: Path) -> None:
+    """A folder from the hub, as timm writes it."""
+    save_random(TIMM, folder / "model.safetensors", num_classes=7)
+    said = {"architecture": "test_efficientnet", "num_classes": 7, "num_features": 256, "global_pool": "avg"}
+    said["pretrained_cfg"] = {**timm.get_pretrained_cfg(TIMM).to_dict(), "num_classes": 7}
+    (folder / "config.json").write_text(json.dumps(said))
+
+
+def read_timm(folder: Path) -> None:
+    prepare(load_backbone(f"timm:{TIMM}", str(folder)).preprocessing)
+
+
+def prepare(preprocessing: PicturePreprocessing) -> None:
+    """A picture becomes numbers that a network can take."""
+    pixels = preprocessing.pixels(picture(seed=1))
+    assert pixels.shape == (*preprocessing.shape, 3) and pixels.dtype == np.uint8
+    assert preprocessing.normalise(torch.from_numpy(pixels)[None]).isfinite().all()
+    preprocessing.describe()
 
 
 def write_binarised(folder: Path) -> None:
@@ -327,6 +361,7 @@ def read_regions(name: str, keys: str | None = None, **choices: Any) -> Callable
     return read
 
 
+TIMM = "test_efficientnet.r160_in1k"
 BOTTOM_UP = (
     "img_id",
     "img_h",
@@ -520,6 +555,22 @@ def read_network(folder: Path) -> None:
     restore_image_network(read_weights(folder / "w.safetensors"))
 
 
+def write_description(folder: Path) -> None:
+    """What an image network says of itself, as a file of its own, which `read_described` puts back."""
+    write_image_network(folder)
+    said = read_weights(folder / "w.safetensors")[DESCRIPTION]
+    (folder / "description.json").write_bytes(bytes(said.tolist()))
+
+
+def read_described(folder: Path) -> None:
+    state, path = read_weights(folder / "w.safetensors"), folder / "description.json"
+    with reading(path, "a description"):
+        state[DESCRIPTION] = torch.tensor(list(read_bytes(path)), dtype=torch.uint8)
+    network = restore_image_network(state, path)
+    prepare(network.preprocessing)
+    network.map_shape()
+
+
 def read_sizes_of(folder: Path) -> None:
     read_sizes(folder / "sizes.json", ["7.jpg", "12.jpg"], KeyFormat("{id}.jpg"))
 
@@ -544,6 +595,81 @@ def write_gz(folder: Path) -> None:
 
 def read_tokenizer(folder: Path) -> None:
     TokenizerBridge(str(folder / "bert")).spans_of(["a b", "xy"])
+
+
+def write_trained(folder: Path) -> None:
+    """Of a model that says itself which weights don't fit, and of one whose loading is fairseq's alone."""
+    write_world(folder)
+    translator(folder, folder / "seeing.pt", arch="visual_aware_transformer")
+    translator(folder, folder / "plain.pt", arch="transformer", images=False)
+
+
+def read_trained(folder: Path) -> None:
+    places = {"data": folder / "bin", "image_features": folder / "store", "image_ids": folder / "ids"}
+    for name in ("seeing.pt", "plain.pt"):
+        trained = load_trained(
+            folder / name, "grounded_translation", torch.device("cpu"), {name: str(at) for name, at in places.items()}
+        )
+        assert not trained.model.training
+
+
+def write_task_state(folder: Path) -> None:
+    """All that any task remembers; under another name than task_state, so that the memories are the first to see it."""
+    make_store(folder / "store")
+    vokens = {"keys_sha256": "0" * 64, "count": 5, "tokenizer_sha256": "1" * 64, "made": "vokenize|by:hand"}
+    images = {"image_features": FeatureStore(folder / "store").signature, "images_per_sentence": 2, "image_tags": None}
+    labels = {"voken_labels": "--voken-labels vokens", "words": ["a"]}
+    state = {"dictionaries": {"source": digest_of_symbols("abc")}, **images, "vokens": vokens, **labels}
+    torch.save({"state": state}, folder / "state.pt")
+    torch.save({"task_state": state}, folder / "checkpoint.pt")
+
+
+def read_task_state(folder: Path) -> None:
+    known = task_state_of(str(folder / "checkpoint.pt"))
+    state = load_settings(folder / "state.pt").get("state")
+    seeing = FeatureStore(folder / "store")
+    memories: list[WordMemory] = [VokenMemory(StatefulContainer()), VokenMemory(StatefulContainer())]
+    memories += [ImageMemory(StatefulContainer(), store, False, lambda _: None) for store in (seeing, None)]
+    memories[0].merge_state_dict(known)
+    for memory in memories:
+        memory.remember_words("source", "dict.txt", "abc")
+        memory.merge_state_dict(state)
+        torch.save(memory.state_dict, os.devnull)
+
+
+def write_encoders(folder: Path) -> None:
+    """What a grounded language model keeps of its encoders, and a voken model of its BERT, as files of their own."""
+    args = grounded_flags(make_grounded_world(folder / "grounded"))
+    grounded_task(folder / "grounded").build_model(args)
+    (folder / "grounded.json").write_text(args.grounded_config)
+    shutil.rmtree(folder / "grounded/encoder")
+    make_voken_world(folder / "vokens")
+    bert = model_flags()
+    voken_task(folder / "vokens").build_model(bert)
+    (folder / "bert.json").write_text(bert.bert_config)
+
+
+def kept_text(path: Path) -> str:
+    with reading(path, "settings"):
+        return read_bytes(path).decode("utf-8")
+
+
+def load_grounded(folder: Path) -> None:
+    args = Namespace(arch="grounded_albert", _name="grounded_albert", visual_feature_size=6, image_ranks=5)
+    args.grounded_config = kept_text(folder / "grounded.json")
+    grounded_task(folder / "grounded").build_model(args)
+
+
+def go_on_with_bert(folder: Path) -> None:
+    args = Namespace(arch="voken_bert", bert_config=kept_text(folder / "bert.json"))
+    torch.save({"args": args, "model": {"any": torch.ones(1)}}, folder / "before.pt")
+    task = voken_task(folder / "vokens", finetune_from_model=str(folder / "before.pt"))
+    task.build_model(Namespace(arch="voken_bert", _name="voken_bert"))
+
+
+def read_encoders(folder: Path) -> None:
+    load_grounded(folder)
+    go_on_with_bert(folder)
 
 
 READERS = {
@@ -598,7 +724,16 @@ READERS = {
         60,
     ),
     "text encoder of others": Reader(lambda f: make_bert(f / "bert"), read_text_encoder, ("bert/config.json",), 60),
-    "CLIP of others": Reader(lambda f: make_dual_encoder(f / "clip", "clip"), read_clip, ("clip/config.json",), 60),
+    "CLIP of others": Reader(
+        lambda f: make_dual_encoder(f / "clip", "clip"),
+        read_clip,
+        ("clip/config.json", "clip/preprocessor_config.json"),
+        150,
+    ),
+    "SigLIP of others": Reader(
+        lambda f: make_dual_encoder(f / "clip", "siglip"), read_clip, ("clip/preprocessor_config.json",), 100
+    ),
+    "timm folder": Reader(write_timm, read_timm, ("config.json",), 200),
     "binarised text": Reader(write_binarised, read_binarised, ("text.idx", "text.bin"), 100),
     "dual encoder": Reader(
         write_dual_encoder,
@@ -619,6 +754,7 @@ READERS = {
     ),
     "weights of torch": Reader(write_weights(".pt"), read_linear(".pt"), ("w.pt",), 120),
     "image network": Reader(write_image_network, read_network, ("w.safetensors",), 25),
+    "description of an image network": Reader(write_description, read_described, ("description.json",), 150),
     "detector": Reader(lambda f: write_detector(f / "d.onnx"), read_detector, ("d.onnx",), 100),
     "npy": Reader(write_plain(".npy"), read_plain("f.npy"), ("f.npy", "keys.txt")),
     "tensor": Reader(write_plain(".pt"), read_plain("f.pt"), ("f.pt",)),
@@ -754,6 +890,9 @@ READERS = {
         ("d/a.png", "d/b.jpg", "d/c.gif", "d/c.bmp", "d/c.tiff", "d/c.webp", "d/c.ppm"),
         60,
     ),
+    "checkpoint probed": Reader(write_trained, read_trained, ("seeing.pt", "plain.pt"), 200),
+    "task state": Reader(write_task_state, read_task_state, ("state.pt", "checkpoint.pt"), 200),
+    "encoders of a checkpoint": Reader(write_encoders, read_encoders, ("grounded.json", "bert.json"), 150),
 }
 # Their text may come out of a pipe, which is waited for.
 PIPED = {

@@ -1,7 +1,9 @@
 """Models of understanding: transformers' own states, VA's layer behind them, heads, checkpoints, and pre-training."""
 
+import json
 from argparse import Namespace
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -209,6 +211,90 @@ def test_training_goes_on_with_as_many_heads(world, tmp_path):
     assert again.build_model(Namespace(**flags, visual_attention_heads=4)).encoder.fusion.attention.heads == 4
     with pytest.raises(InputError, match=r"--visual-attention-heads should be 4, as .*one\.pt was trained with, but"):
         again.build_model(Namespace(**flags))
+
+
+KEPT = {"visual_aware_bert": "bert_config", "grounded_albert": "grounded_config"}
+NO_JSON = ("{", "[" * 9999, "3", "null", "[1, 2]", "[{}, {}]", "{}", 3, ["x"], b"x")
+OF_ENCODERS = (
+    ("opening", [99]), ("opening", ["x"]), ("opening", "x"), ("closes", 3), ("max_positions", "x"), ("segments", 3),
+    ("dropout", 7.0), ("dropout", "x"), ("config", None), ("config", {"model_type": "none"}),
+)  # fmt: skip
+OF_CONFIGURATIONS = (
+    ("hidden_size", "x"), ("hidden_size", 15), ("hidden_act", "none"), ("num_hidden_layers", 10**9),
+    ("num_attention_heads", 0), ("hidden_dropout_prob", 7.0), ("type_vocab_size", -1),
+)  # fmt: skip
+
+
+def broken_settings(kept):
+    """What a checkpoint may have instead of an encoder's choices, or of a pair of encoders'."""
+    whole = json.loads(kept)
+    one = whole[0] if isinstance(whole, list) else whole
+    others = [{**one, name: value} for name, value in OF_ENCODERS]
+    others += [{**one, "config": {**one["config"], name: value}} for name, value in OF_CONFIGURATIONS]
+    return *NO_JSON, *(json.dumps([each, each] if isinstance(whole, list) else each) for each in others)
+
+
+@pytest.mark.parametrize("arch", BUILDERS)
+def test_settings_of_a_checkpoint_that_no_training_wrote_are_refused(arch, world, tmp_path):
+    """Where it is loaded, and where training goes on from it."""
+    path = tmp_path / "one.pt"
+    task, later = make_task(world), make_task(world, finetune_from_model=str(path))
+    anew = {"bert": None, "grounded_text_encoder": None}
+    _, args = BUILDERS[arch](world, task)
+    for broken in broken_settings(getattr(args, KEPT[arch])):
+        with pytest.raises(InputError, match=r"^.{40,500}$") as refused:
+            BUILDERS[arch](world, task, **{**vars(args), KEPT[arch]: broken})
+        assert "\n" not in str(refused.value)
+        torch.save({"args": Namespace(**{**vars(args), KEPT[arch]: broken}), "model": {"any": torch.ones(1)}}, path)
+        with pytest.raises(InputError, match=rf"^{path} .{{40,500}}$"):
+            BUILDERS[arch](world, later, **anew)
+
+
+@pytest.mark.parametrize(
+    ("arch", "name"),
+    [
+        *(("visual_aware_bert", name) for name in ("bert", "bert_config")),
+        *(("grounded_albert", name) for name in ("image_ranks", "visual_feature_size", "grounded_config")),
+    ],
+)
+def test_a_checkpoint_without_a_setting_is_not_gone_on_from(arch, name, world, tmp_path):
+    _, args = BUILDERS[arch](world, make_task(world))
+    delattr(args, name)
+    path = tmp_path / "one.pt"
+    torch.save({"args": args, "model": {"any": torch.ones(1)}}, path)
+    with pytest.raises(
+        InputError, match=rf"^{path} should be a checkpoint whose .*: '.*' object has no .* '{name}'\.$"
+    ):
+        BUILDERS[arch](
+            world, make_task(world, finetune_from_model=str(path)), **{"bert": None, "grounded_text_encoder": None}
+        )
+
+
+@pytest.mark.parametrize("arch", BUILDERS)
+@pytest.mark.parametrize(
+    ("name", "value"), [("visual_feature_size", "x"), ("bert_dropout", [1]), ("grounded_dropout", "x")]
+)
+def test_a_number_of_a_checkpoint_that_is_none_is_refused(arch, name, value, world):
+    with pytest.raises(InputError, match=rf"^--{name.replace('_', '-')} should be .* but is \W*{value[0]}"):
+        BUILDERS[arch](world, make_task(world), **{name: value})
+
+
+def test_what_fails_without_a_checkpoint_fails_as_it_did(world, monkeypatch):
+    """It is no fault of a user's: whoever mends it wants to know where."""
+    for name in ("visual_aware_bert", "grounded_albert"):
+        monkeypatch.setattr(f"visual_grounding.models.{name}.parse_json", Mock(side_effect=KeyError("ours")))
+    for build in BUILDERS.values():
+        with pytest.raises(KeyError, match="ours"):
+            build(world, make_task(world))
+
+
+def test_a_full_gpu_is_no_fault_of_the_checkpoint(world, monkeypatch):
+    for name, build in BUILDERS.items():
+        _, args = build(world, make_task(world))
+        full = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
+        monkeypatch.setattr(f"visual_grounding.models.{name}.parse_json", full)
+        with pytest.raises(torch.OutOfMemoryError, match="CUDA"):
+            build(world, make_task(world), **vars(args))
 
 
 def test_text_of_another_tokenizer_is_refused(world):

@@ -158,6 +158,20 @@ def test_training_that_goes_on_takes_the_configuration_of_its_checkpoint(world, 
         VLPBertModel.build_model(Namespace(arch="vlp_bert", bert_size=8), task)
 
 
+@pytest.mark.parametrize("broken", ["{", "[" * 9999, "3", "{}", 3, '"x"'])
+def test_settings_of_a_checkpoint_that_no_training_wrote_are_refused(world, tmp_path, broken):
+    """Where it is loaded, and where training goes on from it."""
+    args = flags(bert_config=broken)
+    with pytest.raises(
+        InputError, match=r"^(the checkpoint's settings should make a model|the configuration of a BERT)"
+    ):
+        VLPBertModel.build_model(args, make_task(world))
+    path = tmp_path / "checkpoint_last.pt"
+    torch.save({"args": args, "model": {"any": torch.ones(1)}}, path)
+    with pytest.raises(InputError, match=rf"^{path} should (have|be)"):
+        VLPBertModel.build_model(Namespace(arch="vlp_bert"), make_task(world, save_dir=str(tmp_path)))
+
+
 def test_translation_is_another_architectures(world):
     task = make_task(world)
     task.target_dictionary = task.source_dictionary

@@ -268,6 +268,21 @@ def test_projection_of_regions_that_nothing_trained_is_not_frozen(tmp_path):
     assert not any(weight.requires_grad for weight in frozen.encoder.stream.parameters())
 
 
+@pytest.mark.parametrize("broken", ["{", "[" * 9999, "3", "{}", 3])
+def test_settings_of_a_checkpoint_that_no_training_wrote_are_refused(world, tmp_path, broken):
+    """Where it is loaded, where training goes on from it, and where it begins with it."""
+    with pytest.raises(
+        InputError, match=r"^(the checkpoint's settings should make a model|the configuration of a BERT)"
+    ):
+        build(translation_task(world), bert_config=broken, visual_feature_size=6)
+    for arch, begins in (("vlp_translation", {}), ("vlp_bert", {"visual_pretrained": str(tmp_path / "one.pt")})):
+        args = Namespace(arch=arch, bert_config=broken)
+        torch.save({"args": args, "model": {"any": torch.ones(1)}}, tmp_path / "one.pt")
+        task = translation_task(world, finetune_from_model=None if begins else str(tmp_path / "one.pt"))
+        with pytest.raises(InputError, match=rf"^{tmp_path}/one\.pt should (have|be) "):
+            build(task, {}, **begins)
+
+
 def test_checkpoint_of_another_vocabulary_is_refused(world, pretrained, tmp_path):
     lines = (world / "bin/dict.en.txt").read_text().splitlines(True)
     (tmp_path / "moved").mkdir()

@@ -195,6 +195,40 @@ def test_training_that_goes_on_takes_the_sizes_of_its_checkpoint(world, tmp_path
         task.build_model(Namespace(arch="voken_roberta"))
 
 
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_settings_of_a_checkpoint_that_no_training_wrote_are_refused(world, tmp_path, arch):
+    """Where it is loaded, and where training goes on from it."""
+    args = model_flags(arch)
+    voken_task(world).build_model(args)
+    kept = json.loads(args.bert_config)
+    path, task = tmp_path / "checkpoint_last.pt", voken_task(world, save_dir=str(tmp_path))
+
+    def refused(**broken):
+        later = Namespace(**{**vars(args), **broken})
+        with pytest.raises(InputError, match=r"^.{40,500}$") as loaded:
+            voken_task(world).build_model(Namespace(**vars(later)))
+        assert "\n" not in str(loaded.value)
+        torch.save({"args": later, "model": {"any": torch.ones(1)}, "task_state": {}}, path)
+        return str(loaded.value)
+
+    for broken in ("{", "[" * 9999, "3", "[]", "{}", 3, ["x"], *(
+        json.dumps({**kept, name: value}) for name, value in (
+            ("hidden_size", "x"), ("hidden_size", 15), ("num_hidden_layers", 10**9), ("hidden_act", "none"),
+            ("hidden_act", 3), ("hidden_dropout_prob", None), ("layer_norm_eps", "x"), ("type_vocab_size", -1),
+            ("max_position_embeddings", 1), ("initializer_range", [1])))):  # fmt: skip
+        refused(bert_config=broken)
+        with pytest.raises(InputError, match=rf"^{path} .{{30,500}}$"):
+            task.build_model(Namespace(arch=arch))
+    for count in ("x", -5, [3]):
+        assert refused(voken_count=count).startswith("the checkpoint's settings should make a model, but don't: ")
+    del kept["hidden_act"]
+    torch.save({"args": Namespace(arch=arch, bert_config=json.dumps(kept)), "model": {"any": torch.ones(1)}}, path)
+    with pytest.raises(
+        InputError, match=r"_last\.pt should have the hidden_size, .* of a BERT, but lacks hidden_act\."
+    ):
+        task.build_model(Namespace(arch=arch))
+
+
 def test_an_update_of_several_batches_counts_each_batchs_means_by_its_blocks(world, tmp_path):
     flags = ["--optimizer", "sgd", "--bert-dropout", 0, "--clip-norm", 0, "--batch-size", 6, "--max-update", 1]
     flags += ["--mlm-weight", 0.7, "--seed", 1, "--no-epoch-checkpoints"]

@@ -1,12 +1,15 @@
 """Checkpoints as probes load them, and what they refuse."""
 
 import os
+import re
 import shutil
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
+from small_trained import translator
 
 from visual_grounding.cli.probing import add_model, add_running, changes_of
 from visual_grounding.errors import InputError
@@ -20,6 +23,7 @@ from visual_grounding.probes.trained import (
     load_trained,
     on_device,
 )
+from visual_grounding.tasks.grounded_translation import GroundedTranslationTask
 
 CPU = torch.device("cpu")
 
@@ -153,6 +157,75 @@ def test_checkpoints_of_another_task_or_of_an_unknown_architecture_are_refused(a
     with pytest.raises(InputError, match="of the architecture my_transformer, which isn't known here") as refused:
         load(changed(animals / "text.pt", tmp_path, cfg=cfg))
     assert refused.value.choices == ("user_dir",)
+
+
+def checked(path: Path) -> str:
+    """What is said of a checkpoint, of which there is to be no model: one line, not long, which names it."""
+    with pytest.raises(InputError, match=rf"^{path} can't be used") as refused:
+        load(path)
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 600
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("arch", ["transformer", "text_only_transformer"])  # whose loading is fairseq's, and ours
+def test_weights_that_are_not_the_models_are_refused(animals: Path, tmp_path: Path, arch: str) -> None:
+    sound = translator(animals, tmp_path / "sound.pt", arch=arch, images=False)
+    assert load(sound).arch == arch
+    weights, name = torch.load(sound, weights_only=True)["model"], "encoder.embed_tokens.weight"
+    others = {each: weight for each, weight in weights.items() if each != name}
+    for wrong, said in (
+        ({**others, name: torch.ones(2, 3)}, r"\[?2, 3\]?"),
+        ({**others, "encoder.embed_words.weight": weights[name]}, "encoder.embed_words.weight"),
+        (others, name),
+        ([1], "list"),
+        (3, "int"),
+        (None, "None"),
+    ):
+        found = checked(changed(sound, tmp_path, model=wrong))
+        assert re.search(said, found)
+
+
+def test_settings_that_no_training_wrote_are_refused(animals: Path, tmp_path: Path) -> None:
+    cfg = torch.load(animals / "text.pt", weights_only=True)["cfg"]
+
+    def setting(part: str, name: str, value: object) -> str:
+        model, task = Namespace(**vars(cfg["model"])), dict(cfg["task"])
+        setattr(model, name, value) if part == "model" else task.update({name: value})
+        return checked(changed(animals / "text.pt", tmp_path, cfg={**cfg, "model": model, "task": task}))
+
+    assert "settings and weights make no model: embed_dim must be divisible by num_heads." in setting(
+        "model", "encoder_attention_heads", 3
+    )  # what fairseq asserts
+    assert "it should have 10000 as encoder_layers, but there are" in setting("model", "encoder_layers", 10**4)
+    for part, name, value in (
+        ("model", "encoder_layers", "two"),
+        ("model", "encoder_embed_dim", [1]),
+        ("model", "activation_fn", "none"),
+        ("task", "left_pad_source", [1]),
+        ("task", "max_source_positions", "x"),
+    ):
+        assert "make no model: " in setting(part, name, value)
+    for model in (None, 3, "transformer", [1]):
+        with pytest.raises(InputError, match=rf"^{tmp_path}/changed\.pt "):
+            load(changed(animals / "text.pt", tmp_path, cfg={**cfg, "model": model}))
+    for whole in ([1], "x", 3, {"task": "_name"}, {"task": ["_name"]}, {"task": {"_name": [1]}}):
+        with pytest.raises(InputError, match=rf"^{tmp_path}/changed\.pt "):
+            load(changed(animals / "text.pt", tmp_path, cfg=whole))
+
+
+@pytest.mark.parametrize("state", [[1], "x", {"dictionaries": {"source": 3}}, {"image_features": [1]}])
+def test_task_state_that_no_training_wrote_is_refused(animals: Path, tmp_path: Path, state: object) -> None:
+    assert "can't be used: the checkpoint should " in checked(changed(animals / "text.pt", tmp_path, task_state=state))
+
+
+def test_a_gpu_without_memory_and_an_interruption_are_no_fault_of_the_checkpoint(
+    animals: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for error in (torch.OutOfMemoryError("CUDA out of memory"), KeyboardInterrupt()):
+        monkeypatch.setattr(GroundedTranslationTask, "build_model", Mock(side_effect=error))
+        with pytest.raises(type(error)) as raised:
+            load(animals / "text.pt")
+        assert raised.value is error
 
 
 def test_sentences_that_are_too_long_are_refused(animals: Path) -> None:

@@ -79,7 +79,7 @@ class ImageMemory(WordMemory):
             if IMAGE_TAGS in state_dict:
                 self._state[IMAGE_TAGS] = state_dict[IMAGE_TAGS]
         count = state_dict.get(IMAGES_PER_SENTENCE)
-        if isinstance(count, int) and count not in self.trained_with:
+        if count is not None and count not in self.trained_with:
             self.trained_with.append(count)
             self._state.setdefault(IMAGES_PER_SENTENCE, count)
 
@@ -108,7 +108,7 @@ class ImageMemory(WordMemory):
                 f"later versions do): nothing but you knows whether {self._store.folder} was made alike."
             )
         elif state_dict[IMAGE_FEATURES] is not None:
-            check_alike(self._store, str(state_dict[IMAGE_FEATURES]))
+            check_alike(self._store, state_dict[IMAGE_FEATURES])
 
 
 def making_of(store: FeatureStore | PixelSource | None) -> str | None:

@@ -8,23 +8,23 @@ goes on from a checkpoint: `restored_checkpoint` says which that is, and `task_s
 """
 
 import os
-from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from fairseq.tasks.fairseq_task import StatefulContainer
 
 from ..errors import InputError
-from ..storage.checkpoints import architecture, dictionaries, load_settings
+from ..storage.checkpoints import (
+    architecture,
+    check_task_state,
+    choices_without_shape,
+    dictionaries,
+    load_settings,
+)
 from ..text.words import check_same_words, digest_of_symbols
 
 DICTIONARIES = "dictionaries"
-_WITHOUT_SHAPE = (
-    "encoder_attention_heads", "decoder_attention_heads", "visual_attention_heads", "activation_fn",
-    "encoder_normalize_before", "decoder_normalize_before", "no_decoder_final_norm", "no_scale_embedding",
-    "no_token_positional_embeddings", "sentence_level",
-)  # fmt: skip
 
 
 class WordMemory(StatefulContainer):
@@ -61,13 +61,17 @@ class WordMemory(StatefulContainer):
         """What fairseq found in a checkpoint; what this task knows itself stays.
 
         Raises:
-            InputError: as `take_over`.
+            InputError: as `check_task_state` and `take_over`.
         """
+        state_dict = check_task_state(state_dict, "the checkpoint")
         self.take_over(state_dict)
         super().merge_state_dict({name: value for name, value in state_dict.items() if name not in self.own})
 
     def take_over(self, state_dict: dict[str, Any]) -> None:
         """Compare a checkpoint with the task.
+
+        Args:
+            state_dict: as `check_task_state` gives it.
 
         Raises:
             InputError: the checkpoint was trained with other words.
@@ -93,7 +97,7 @@ class WordMemory(StatefulContainer):
             cfg: with the flags of fairseq's checkpoints.
 
         Raises:
-            InputError: as `take_over`.
+            InputError: as `task_state_of` and `take_over`.
         """
         path = None if self.has_loaded else restored_checkpoint(cfg)
         self.has_loaded = True
@@ -117,7 +121,11 @@ def restored_checkpoint(cfg: Any) -> str | None:
 
 
 def task_state_of(path: str) -> dict[str, Any]:
-    """The task's state in a checkpoint, without reading its weights; empty where it has none."""
+    """The task's state in a checkpoint, without reading its weights; empty where it has none.
+
+    Raises:
+        InputError: as `load_settings`.
+    """
     state: dict[str, Any] = load_settings(path).get("task_state") or {}
     return state
 
@@ -147,12 +155,9 @@ def check_restored_choices(cfg: Any, args: Any) -> None:
             "What was pre-trained is given as --visual-pretrained; an earlier stage of the same model as "
             "--finetune-from-model."
         )
-    learned = (state.get("cfg") or {}).get("model") or state.get("args")
-    if isinstance(learned, Mapping):  # as the model's flags are a dataclass or not
-        learned = Namespace(**{str(name): value for name, value in learned.items()})
-    for name in _WITHOUT_SHAPE:
-        before, now = (getattr(each, name, None) for each in (learned, args))
-        if None not in (before, now) and str(before) != str(now):
+    for name, before in choices_without_shape(state).items():
+        now = getattr(args, name, None)
+        if now is not None and str(before) != str(now):
             flag = f"--{name.replace('_', '-')}"
             remedy = f"Give {flag} {before}"
             if isinstance(before, bool):

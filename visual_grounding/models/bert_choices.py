@@ -8,21 +8,24 @@ that is loaded, or when training goes on from it.
 import json
 import logging
 from argparse import Namespace
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from functools import wraps
+from typing import Any, Optional, TypeVar, cast
 
+import torch
 from fairseq.dataclass import FairseqDataclass
 
 from ..data.word_memory import restored_checkpoint
-from ..errors import InputError
-from ..modules.pretrained_bert import BERT, CHOICES, Family, PretrainedBert, read_bert
-from ..storage.outside import reading
+from ..errors import InputError, in_short
+from ..modules.pretrained_bert import BERT, CHOICES, Family, PretrainedBert, check_choices, read_bert
+from ..storage.outside import parse_json, reading
 from .presets import Preset
 from .pretrained_start import Pretrained, read_pretrained
 from .visual_model import check_numbers
 
 logger = logging.getLogger(__name__)
+Build = TypeVar("Build", bound=Callable[..., Any])
 
 _ANEW = {
     "bert_size": ("hidden_size", 768),
@@ -152,7 +155,45 @@ def gone_on_from(task: Any) -> Optional[str]:
     return restored_checkpoint(cfg) if hasattr(cfg, "restore_file") else None
 
 
+def built_from(kept: str) -> Callable[[Build], Build]:
+    """Let whatever `build_model` meets in the settings of a checkpoint be one line for whoever brought that.
+
+    Args:
+        kept: the flag that a checkpoint alone has, such as `bert_config`.
+
+    What is wrong with flags alone, where no checkpoint is loaded or gone on from, fails as it did.
+    """
+
+    def guard(build: Build) -> Build:
+        @wraps(build)
+        def build_model(cls: Any, args: Namespace, task: Any) -> Any:
+            loaded = getattr(args, kept, None) is not None
+            begun_with = getattr(args, "visual_pretrained", None)  # which is forgotten on the way
+            try:
+                return build(cls, args, task)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # JSON, transformers and torch each have their own
+                before = None if loaded else gone_on_from(task) or begun_with
+                said = in_short(error)
+                if isinstance(error, InputError):
+                    if before is None or before in str(error) or "--" in str(error):
+                        raise  # it says where, or is about flags
+                    raise InputError(f"{before} can't be used: {error}", *error.choices) from error
+                if loaded:  # from where, fairseq doesn't say
+                    raise InputError(f"the checkpoint's settings should make a model, but don't: {said}.") from error
+                if before is None:
+                    raise
+                raise InputError(
+                    f"{before} should be a checkpoint whose settings make a model, but with these flags they don't: "
+                    f"{said}."
+                ) from error
+
+        return cast(Build, build_model)
+
+    return guard
+
+
 def _choices_of(checkpoint: Pretrained) -> dict[str, Any]:
     with reading(checkpoint.path, f"a checkpoint of --arch {checkpoint.arch}"):  # whose settings may be anything
-        choices: dict[str, Any] = json.loads(checkpoint.args.bert_config)
-        return {name: choices[name] for name in CHOICES}
+        return check_choices(parse_json(checkpoint.args.bert_config), checkpoint.path)

@@ -14,7 +14,8 @@ from ..errors import InputError
 from ..modules.grounded_encoder import GroundedEncoder, GroundedWordHead
 from ..modules.linear_cross_entropy import Answers, linear_cross_entropy
 from ..modules.pretrained_encoder import ReadEncoder, first_layers, read_dropout, read_encoder, read_layers
-from .bert_choices import gone_on_from
+from ..storage.outside import parse_json
+from .bert_choices import built_from, gone_on_from
 from .prediction import PredictionModel, cut_by, outputs_of
 from .presets import register_presets
 from .pretrained_start import Pretrained, PretrainedStartConfig, pretrained_of, read_pretrained, start_from
@@ -85,6 +86,7 @@ class GroundedAlbertModel(StrictLoading, BaseFairseqModel):
         gen_parser_from_dataclass(parser, GroundedAlbertConfig(), delete_default=True, with_prefix="")
 
     @classmethod
+    @built_from("grounded_config")
     def build_model(cls, args: Namespace, task: Any) -> Any:
         """Build from `--grounded-text-encoder` and `--cross-modal-encoder`, or from what a checkpoint keeps of them.
 
@@ -239,7 +241,7 @@ def build_grounded_encoder(args: Namespace, task: Any, pretrained: Optional[Pret
     """
     take_feature_size(args, task, twin=None)
     read = _take_encoders(args, task, pretrained)
-    text, cross_modal = json.loads(args.grounded_config)
+    text, cross_modal = parse_json(args.grounded_config)
     standardise = bool(getattr(args, "visual_standardise", False))  # checkpoints of before don't say
     encoder = GroundedEncoder(text, cross_modal, args.visual_feature_size, args.image_ranks, standardise)
     if read is not None:
@@ -276,7 +278,7 @@ def _take_encoders(
                     "as they are: leave the flag out."
                 )
             args.visual_standardise = standardised
-        choices = json.loads(theirs.grounded_config)
+        choices = parse_json(theirs.grounded_config)
         args.grounded_config = json.dumps(
             [read_dropout(each, dropout) for each in choices] if dropout is not None else choices
         )

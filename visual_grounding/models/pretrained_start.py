@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from ..data.image_memory import IMAGES_PER_SENTENCE, check_alike
 from ..data.word_memory import restored_checkpoint
-from ..errors import InputError
+from ..errors import InputError, printable
 from ..storage.checkpoints import architecture, dictionaries, load_checkpoint, trained_on
 from ..text.words import check_same_words, digest_of_symbols
 
@@ -214,7 +214,8 @@ def start_from(
     with torch.no_grad():
         for name, weight in copied.items():
             weight.copy_(pretrained.weights[sources[name]])
-    logger.info("%s", told(sources, pretrained, anew, [name for name in pretrained.weights if name in unused]))
+    left_out = [name for name in pretrained.weights if name in unused]
+    logger.info("%s", printable(told(sources, pretrained, anew, left_out)))
 
 
 def told(sources: Mapping[str, str], pretrained: Pretrained, anew: list[str], unused: list[str]) -> str:

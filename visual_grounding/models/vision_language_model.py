@@ -1,12 +1,12 @@
 """What the models of VLP share: flags, and the stream of text, tags and regions that their BERT reads."""
 
-import json
 from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any, Optional
 
 from ..modules.pretrained_bert import BERT, PretrainedBert, bert_config
 from ..modules.vision_language_bert import VisionLanguageBert
+from ..storage.outside import parse_json
 from .bert_choices import BertChoicesConfig, size_presets
 from .visual_model import VisualModelConfig
 
@@ -31,7 +31,7 @@ def build_stream(args: Namespace, task: Any, read: Optional[PretrainedBert]) -> 
     Raises:
         InputError: sizes that don't fit each other.
     """
-    config = bert_config(json.loads(args.bert_config), len(task.source_dictionary))
+    config = bert_config(parse_json(args.bert_config), len(task.source_dictionary))
     stream = VisionLanguageBert(config, args.visual_feature_size)
     if read is not None:
         stream.bert.load_state_dict({name.removeprefix(BERT.prefix): value for name, value in read.body.items()})

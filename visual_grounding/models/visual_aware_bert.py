@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from ..errors import InputError
 from ..modules.pretrained_encoder import PretrainedEncoder, build_encoder, read_dropout, read_encoder
 from ..modules.visual_attention import ImageProjection, VisualAttention
-from .bert_choices import gone_on_from
+from ..storage.outside import parse_json
+from .bert_choices import built_from, gone_on_from
 from .prediction import PredictionModel, cut_by, outputs_of
 from .presets import register_presets
 from .pretrained_start import read_pretrained
@@ -96,6 +97,7 @@ class VisualAwareBertModel(PredictionModel):
         gen_parser_from_dataclass(parser, VisualAwareBertConfig(), delete_default=True, with_prefix="")
 
     @classmethod
+    @built_from("bert_config")
     def build_model(cls, args: Namespace, task: Any) -> "VisualAwareBertModel":
         """Build from `--bert`, or from what a checkpoint keeps of it.
 
@@ -115,7 +117,7 @@ class VisualAwareBertModel(PredictionModel):
                 setattr(args, name, getattr(given, name))
         take_feature_size(args, task, twin=None)
         weights = _take_encoder(args, task)
-        text = build_encoder(json.loads(args.bert_config))
+        text = build_encoder(parse_json(args.bert_config))
         if weights is not None:
             text.model.load_state_dict(weights)
         projection = fusion = None
@@ -161,7 +163,7 @@ def _take_encoder(args: Namespace, task: Any) -> Optional[dict[str, Tensor]]:
     before = gone_on_from(task)
     weights = None
     if before is not None:
-        choices = json.loads(read_pretrained(before, ("visual_aware_bert",)).args.bert_config)
+        choices = parse_json(read_pretrained(before, ("visual_aware_bert",)).args.bert_config)
     else:
         read = read_encoder(args.bert, task.source_dictionary.symbols, "the dictionary of the text", cut_by(task))
         choices, weights = read.choices, read.weights

@@ -138,12 +138,13 @@ def check_numbers(args: Any) -> None:
     """
     for name, (least, most) in _SIZES.items():
         given = getattr(args, name, None)
-        if given is not None and not least <= given <= most:
-            raise InputError(f"--{name.replace('_', '-')} should be {least} to {most}, but is {given:.6g}.")
+        if given is not None and not (isinstance(given, int | float) and least <= given <= most):
+            said = f"{given:.6g}" if isinstance(given, int | float) else f"{given!r:.80}"
+            raise InputError(f"--{name.replace('_', '-')} should be {least} to {most}, but is {said}.")
     for name in _DROPOUTS:
         given = getattr(args, name, None)
-        if given is not None and not 0 <= given < 1:
-            raise InputError(f"--{name.replace('_', '-')} should be at least 0 and less than 1, but is {given}.")
+        if given is not None and not (isinstance(given, int | float) and 0 <= given < 1):
+            raise InputError(f"--{name.replace('_', '-')} should be at least 0 and less than 1, but is {given!s:.80}.")
 
 
 def take_feature_size(args: Namespace, task: Any, twin: Optional[str]) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..modules.vision_language_bert import MaskedWordHead, PairedImageHead, VisionLanguageBert
-from .bert_choices import take_bert
+from .bert_choices import built_from, take_bert
 from .presets import register_presets
 from .vision_language_model import BERT_PRESETS, MODELS, VisionLanguageConfig, build_stream
 from .visual_model import StrictLoading, features_of, take_feature_size
@@ -60,6 +60,7 @@ class VLPBertModel(StrictLoading, BaseFairseqModel):
         gen_parser_from_dataclass(parser, VisionLanguageConfig(), delete_default=True, with_prefix="")
 
     @classmethod
+    @built_from("bert_config")
     def build_model(cls, args: Namespace, task: Any) -> "VLPBertModel":
         """Build from `--bert`, from sizes, or from what a checkpoint keeps of either.
 

@@ -1,6 +1,5 @@
 """What `--arch voken_bert` and `voken_roberta` share: a language model that tells vokens, too (VOK §2.2)."""
 
-import json
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Optional
@@ -15,7 +14,8 @@ from ..modules.linear_cross_entropy import UNASKED, Answers, linear_cross_entrop
 from ..modules.pretrained_bert import Family, bert_config
 from ..modules.vision_language_bert import MaskedWordHead
 from ..modules.voken_head import HEADS, VokenHead
-from .bert_choices import BertChoicesConfig, size_presets, take_bert
+from ..storage.outside import parse_json
+from .bert_choices import BertChoicesConfig, built_from, size_presets, take_bert
 from .visual_model import StrictLoading
 
 # The paper says layers and sizes; heads and the size inside layers are those of its code.
@@ -82,6 +82,7 @@ class VokenLanguageModel(StrictLoading, BaseFairseqModel):
         gen_parser_from_dataclass(parser, VokenLMModelConfig(), delete_default=True, with_prefix="")
 
     @classmethod
+    @built_from("bert_config")
     def build_model(cls, args: Namespace, task: Any) -> "VokenLanguageModel":
         """Build from `--bert`, from sizes, or from what a checkpoint keeps of either, and of the heads.
 
@@ -95,7 +96,7 @@ class VokenLanguageModel(StrictLoading, BaseFairseqModel):
         args.voken_count = task.voken_count if (known := getattr(args, "voken_count", None)) is None else known
         args.masked_words = task.predicts_words if (known := getattr(args, "masked_words", None)) is None else known
         args.voken_head = str(getattr(args, "voken_head", None) or VokenLMModelConfig.voken_head)
-        config = bert_config(json.loads(args.bert_config), len(task.source_dictionary), cls.family)
+        config = bert_config(parse_json(args.bert_config), len(task.source_dictionary), cls.family)
         body = cls.family.part(1)(config, add_pooling_layer=False)
         model = cls(body, args.masked_words, args.voken_count, args.voken_head)
         if read is not None:

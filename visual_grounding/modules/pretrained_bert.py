@@ -3,12 +3,14 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import InputError
+from ..storage.settings import TEXT, check_settings, number, whole_number
 from ..text.pretrained_tokenizer import check_layers, load_pretrained
 from ..text.tokenizer_bridge import BOS, EOS, TokenizerBridge
 from ..text.words import PAD
@@ -22,6 +24,16 @@ CHOICES = (
     "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size",
     "layer_norm_eps", "initializer_range",
 )  # fmt: skip
+_COUNTED = (
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings",
+    "type_vocab_size",
+)  # fmt: skip
+_WANTED = {
+    **dict.fromkeys(_COUNTED, whole_number(1, 2**21)),  # of more, the memory would be asked before anything says so
+    "hidden_act": TEXT,
+    **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps"), number(0, 1)),
+    "initializer_range": number(0, 1000),
+}
 WORDS = "embeddings.word_embeddings.weight"  # behind a family's prefix
 POSITIONS = "embeddings.position_embeddings.weight"
 BIAS = "bias"  # of the head
@@ -97,16 +109,30 @@ class PretrainedBert:
     head: dict[str, Tensor]
 
 
+def check_choices(choices: Any, place: str | Path) -> dict[str, Any]:
+    """Those of `CHOICES` that a checkpoint kept.
+
+    Args:
+        place: what messages call it.
+
+    Raises:
+        InputError: one isn't there, or is of another kind.
+    """
+    check_settings(place, choices, _WANTED)
+    lacking = [name for name in CHOICES if name not in choices]
+    if lacking:
+        raise InputError(f"{place} should have the {', '.join(CHOICES)} of a BERT, but lacks {', '.join(lacking)}.")
+    return {name: choices[name] for name in CHOICES}
+
+
 def bert_config(choices: Mapping[str, Any], vocabulary_size: int, family: Family = BERT) -> Any:
     """transformers' configuration of a BERT over a dictionary, with torch's fused attention.
 
     Raises:
-        InputError: heads don't divide the size, or a size isn't positive.
+        InputError: heads don't divide the size, or one of the choices is of another kind.
     """
+    check_settings(f"the configuration of {family.noun}", choices, _WANTED)
     size, heads = choices["hidden_size"], choices["num_attention_heads"]
-    for name in ("hidden_size", "num_attention_heads", "intermediate_size", "num_hidden_layers"):
-        if choices[name] < 1:
-            raise InputError(f"{family.noun}'s {name} should be at least 1, but is {choices[name]}.")
     try:
         check_layers(choices)
     except ValueError as error:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, first_line
+from ..storage.settings import SWITCH, TABLE, Wanted, check_settings, number, whole_number
 from ..text.pretrained_tokenizer import POSITIONS_AFTER_PADDING, check_layers
 from ..text.tokenizer_bridge import BOS, EOS, TokenizerBridge
 from ..text.words import PAD
@@ -94,16 +95,36 @@ def build_encoder(choices: Mapping[str, Any]) -> "PretrainedEncoder":
     """An encoder with random weights.
 
     Raises:
-        InputError: transformers doesn't know its kind.
+        InputError: transformers doesn't know its kind; choices of another kind than `read_encoder` makes.
     """
+    check_settings(_KEPT, choices, _WANTED)
+    model = model_of(choices)
+    check_settings(_KEPT, choices, {"opening": _numbers_below(model.get_input_embeddings().num_embeddings)})
     return PretrainedEncoder(
-        model_of(choices),
+        model,
         choices["opening"],
         choices["closes"],
         choices["max_positions"],
         choices.get("segments", False),  # checkpoints from before there were pairs have none
         choices.get(DROPOUT),
     )
+
+
+_KEPT = "what a checkpoint keeps of an encoder"
+_WANTED = {
+    "config": TABLE,
+    "closes": SWITCH,
+    "segments": SWITCH,
+    "max_positions": whole_number(0, 10**40),  # a tokenizer without a limit says 10³⁰
+    DROPOUT: number(0, 1),
+}
+
+
+def _numbers_below(count: int) -> Wanted:
+    def holds(value: Any) -> bool:
+        return isinstance(value, list) and all(type(each) is int and 0 <= each < count for each in value)
+
+    return Wanted(f"a list of numbers below {count}, its words,", holds)
 
 
 def model_of(choices: Mapping[str, Any]) -> Any:
@@ -114,6 +135,7 @@ def model_of(choices: Mapping[str, Any]) -> Any:
     """
     from transformers import AutoConfig, AutoModel
 
+    check_settings(_KEPT, choices, {"config": TABLE})
     given = dict(choices["config"])
     for changing in ("transformers_version", "_name_or_path", "architectures", "torch_dtype", "dtype"):
         given.pop(changing, None)

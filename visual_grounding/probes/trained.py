@@ -3,6 +3,7 @@
 import os
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ..errors import InputError, in_short
 from ..storage.checkpoints import architecture, load_checkpoint
 from ..storage.outside import reading
 from ..tasks.grounded_translation import MissingDictionary
+from ..text.pretrained_tokenizer import MOST_LAYERS
 
 
 @dataclass(frozen=True)
@@ -67,15 +69,41 @@ def load_trained(
         user_dir: a folder with tasks and architectures from outside this package.
 
     Raises:
-        InputError: it is no checkpoint, or one of another task or of an architecture that isn't known here; or its text
-            isn't where it was.
+        InputError: it is no checkpoint, or one of another task or of an architecture that isn't known here; its text
+            isn't where it was; or no training wrote its settings and weights.
     """
     if user_dir is not None:
         utils.import_user_module(Namespace(user_dir=user_dir))
+    with _making_a_model(path):
+        model, task, arch = _model_of(path, (kind,) if isinstance(kind, str) else kind, changes)
+    return Trained(path, model.eval().to(device), task, arch, device)
+
+
+@contextmanager
+def _making_a_model(path: Path) -> Iterator[None]:
+    """Inside, whatever is said of a checkpoint's settings and weights is one line for whoever brought it.
+
+    Raises:
+        InputError: for any exception but that of a GPU that is full.
+    """
+    try:
+        yield
+    except (InputError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # fairseq, torch and a model of others each have their own
+        said = in_short(error)
+        raise InputError(f"{path} can't be used, as its settings and weights make no model: {said}.") from error
+
+
+def _model_of(path: Path, kinds: tuple[str, ...], changes: Mapping[str, Any]) -> tuple[Any, Any, str]:
+    """The model and the task of a checkpoint, and its architecture.
+
+    Raises:
+        InputError: as `load_trained`.
+    """
     state = _state_of(path)
     cfg = state["cfg"]
     name, arch = str(cfg.task._name), str(architecture(state))
-    kinds = (kind,) if isinstance(kind, str) else kind
     if not issubclass(TASK_REGISTRY.get(name, object), tuple(TASK_REGISTRY[each] for each in kinds)):
         raise InputError(
             f"{path} should hold a model of the task {' or '.join(kinds)}, but was trained on {name}.", "checkpoint"
@@ -86,6 +114,7 @@ def load_trained(
             "that it was trained with.",
             "user_dir",
         )
+    _check_layers(cfg.model, len(state["model"]))
     with open_dict(cfg.task):
         for setting, value in changes.items():
             if setting in cfg.task and (cfg.task.get("image_features") or not setting.startswith("image")):
@@ -107,9 +136,18 @@ def load_trained(
         raise InputError(f"{path} can't be used: {error}.", "data") from error
     except InputError as error:  # says "the checkpoint", and there may be two
         raise InputError(f"{path} can't be used: {error}", *error.choices) from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:  # settings that no training wrote
-        raise InputError(f"{path} can't be used, as its settings make no model: {in_short(error)}.") from error
-    return Trained(path, model.eval().to(device), task, arch, device)
+    return model, task, arch
+
+
+def _check_layers(settings: Any, weights: int) -> None:
+    """Refuse a model of more layers than any, and than it has weights: fairseq would build them one by one.
+
+    Raises:
+        ValueError: it is one.
+    """
+    for name, value in (vars(settings) if isinstance(settings, Namespace) else settings).items():
+        if str(name).endswith("layers") and isinstance(value, int) and value > max(weights, MOST_LAYERS):
+            raise ValueError(f"it should have {value} as {name}, but there are {weights} weights")
 
 
 def _state_of(path: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import sys
 import typing
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,13 @@ from .outside import open_file
 from .signature import made_alike
 from .weights import check_tensors
 
+# Choices of a model that its weights have the same shapes with, whatever they are.
+_WITHOUT_SHAPE = (
+    "encoder_attention_heads", "decoder_attention_heads", "visual_attention_heads", "activation_fn",
+    "encoder_normalize_before", "decoder_normalize_before", "no_decoder_final_norm", "no_scale_embedding",
+    "no_token_positional_embeddings", "sentence_level",
+)  # fmt: skip
+_MOST_COUNTED = 2**31  # of anything that a task remembers the number of
 _EPOCH_CHECKPOINT = re.compile(r"checkpoint(\d+)\.pt")
 _NOT_PARAMETERS = {"version", "_float_tensor", "running_mean", "running_var"}
 _FOR_IMAGES = re.compile(r"(?:^|\.)(?:fusion|image_\w+|visual_\w+)\.")  # a promise of models/visual_model.py
@@ -94,7 +101,7 @@ def load_settings(path: str | Path) -> dict[str, Any]:
     Raises:
         InputError: as `load_checkpoint`.
     """
-    state = _loaded(path, mapped=zipfile.is_zipfile(path))  # torch before 1.6 wrote files that can only be read whole
+    state = _loaded(path, mapped=True)
     if not isinstance(state, dict):
         raise InputError(f"{path} should be a fairseq checkpoint, but is a {type(state).__name__}.")
     _check_choices(path, state)
@@ -111,6 +118,7 @@ def _loaded(path: str | Path, mapped: bool) -> Any:
         raise InputError(f"{path} can't be read: {error.strerror or error}.") from error
     try:
         with warnings.catch_warnings(action="ignore"):  # of other programs' pickles; what follows is said below
+            mapped = mapped and zipfile.is_zipfile(path)  # torch before 1.6 wrote files that can only be read whole
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # a broken pickle can fail in any way
         if isinstance(error, OSError) and error.errno != errno.EINVAL:  # what torch says of a file that was cut off
@@ -119,9 +127,13 @@ def _loaded(path: str | Path, mapped: bool) -> Any:
 
 
 def _check_choices(path: str | Path, state: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint that says in another form than fairseq's how it was trained: all who ask rely on that."""
+    """Refuse a checkpoint that says in another form than fairseq's how it was trained: all who ask rely on that.
+
+    Raises:
+        InputError: it is one, or as `check_task_state`.
+    """
     cfg = state.get("cfg")
-    said = {"cfg": cfg, "task_state": state.get("task_state"), "args": state.get("args")}
+    said = {"cfg": cfg, "args": state.get("args")}
     if isinstance(cfg, Mapping):
         said["cfg.model"] = cfg.get("model")
     for name, value in said.items():
@@ -129,6 +141,7 @@ def _check_choices(path: str | Path, state: Mapping[str, Any]) -> None:
             raise InputError(
                 f"{path} should be a fairseq checkpoint, with names and values as {name!r}, but has {value!r:.80}."
             )
+    check_task_state(state.get("task_state"), path)
 
 
 def _why_not_loaded(path: str | Path, error: Exception, begins: bytes) -> str:
@@ -148,6 +161,58 @@ def _why_not_loaded(path: str | Path, error: Exception, begins: bytes) -> str:
     return (
         f"{path} should be a fairseq checkpoint, but is truncated or of another kind: {reason}. Copy or train it again."
     )
+
+
+def check_task_state(state: Any, place: object) -> dict[str, Any]:
+    """What a task remembered in a checkpoint, whose kinds all that this package makes of it relies on.
+
+    Args:
+        state: checkpoint["task_state"]; what isn't there, or is None, isn't known.
+        place: what messages call the checkpoint.
+
+    Raises:
+        InputError: it has another form than the tasks write.
+    """
+    if not isinstance(state, Mapping | None):
+        raise InputError(
+            f"{place} should be a fairseq checkpoint, with names and values as 'task_state', but has {state!r:.80}."
+        )
+    remembered = dict(state or {})
+    for name, (wanted, fits) in _REMEMBERED.items():
+        value = remembered.get(name)
+        if value is not None and not fits(value):
+            raise InputError(f"{place} should say {wanted} as task_state[{name!r}], but says {value!r:.80}.")
+    return remembered
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_COUNTED
+
+
+def _has_digests(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(map(_is_text, (*value, *value.values())))
+
+
+def _knows_vokens(value: Any) -> bool:
+    if not isinstance(value, Mapping) or not {"keys_sha256", "count"} <= value.keys():
+        return False
+    return _is_count(value["count"]) and all(_is_text(value.get(name, "")) for name in _IN_TEXT)
+
+
+_IN_TEXT = ("keys_sha256", "tokenizer_sha256", "made")
+# What tasks of this package remember (data/*_memory.py): what it says, for a message, and whether it does.
+_REMEMBERED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "dictionaries": ("the sha256 of each dictionary, by its name,", _has_digests),
+    "image_features": ("how its features were made, in text", _is_text),
+    "images_per_sentence": ("how many images a sentence had, in a whole number", _is_count),
+    "image_tags": ("which tags it read, in text", _is_text),
+    "vokens": ("of which vokens it knows, in text and by their count,", _knows_vokens),
+    "voken_labels": ("what it told of pieces, in text", _is_text),
+}
 
 
 def last_epoch_checkpoints(folder: str | Path, count: int) -> list[Path]:
@@ -180,8 +245,8 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
 
     Raises:
         InputError: as `load_checkpoint`; a weight is not a number; checkpoints differ in the names, shapes, types, or
-            integers of their weights, in how the image features that they were trained on were made, or in the words
-            that they know.
+            integers of their weights, in choices that these fit with any, such as heads, in how the image features that
+            they were trained on were made, or in the words or vokens that they know.
     """
     if not paths:
         raise InputError("at least one checkpoint is needed to average, but none was given.")
@@ -189,6 +254,8 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
     features: str | None = None
     origin = paths[0]  # of `features`
     words: dict[str, str] = {}
+    vokens: dict[str, tuple[Any, str | Path]] = {}
+    choices: dict[str, tuple[Any, str | Path]] = {}
     sums: dict[str, torch.Tensor] = {}
     state: dict[str, Any] = {}
     for path in paths:
@@ -208,6 +275,8 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
                     f"checkpoints should be trained with the same words in the same order, but the {name} dictionary "
                     f"of {path} has the sha256 {digest}, and that of those before it {words[name]}."
                 )
+        _check_same_vokens(vokens, path, state)
+        _check_same_choices(choices, path, state)
         _check_same_weights(paths[0], first, path, state["model"])
         for name, weight in state["model"].items():
             if weight.is_floating_point():
@@ -230,6 +299,10 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, Any]:
         state["task_state"] = {**(state.get("task_state") or {}), "image_features": features}
     if words:
         state["task_state"] = {**(state.get("task_state") or {}), "dictionaries": words}
+    if vokens:
+        remembered = state.get("task_state") or {}
+        before = {name: value for name, (value, _) in vokens.items()}
+        state["task_state"] = {**remembered, "vokens": {**before, **(remembered.get("vokens") or {})}}
     return state
 
 
@@ -237,15 +310,9 @@ def trained_on(state: Mapping[str, Any], path: str | Path) -> str | None:
     """Signature of the image features that a checkpoint was trained on; None where it doesn't say, or had none.
 
     Raises:
-        InputError: it isn't text.
+        InputError: as `check_task_state`.
     """
-    task = state.get("task_state") or {}
-    features = task.get("image_features") if isinstance(task, Mapping) else task
-    if features is not None and not isinstance(features, str):
-        raise InputError(
-            f"{path} should say how its features were made, in text as task_state['image_features'], but says "
-            f"{features!r:.80}."
-        )
+    features: str | None = check_task_state(state.get("task_state"), path).get("image_features")
     return features
 
 
@@ -254,6 +321,13 @@ def dictionaries(state: Mapping[str, Any]) -> dict[str, str]:
     task = state.get("task_state") or {}
     known = task.get("dictionaries") if isinstance(task, Mapping) else None
     return {str(name): str(digest) for name, digest in known.items()} if isinstance(known, Mapping) else {}
+
+
+def choices_without_shape(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Choices of a checkpoint's model that its weights fit with any, such as heads; those that it says."""
+    said = (state.get("cfg") or {}).get("model") or state.get("args") or {}
+    known = said if isinstance(said, Mapping) else vars(said)  # as the model's flags are a dataclass or not
+    return {name: known[name] for name in _WITHOUT_SHAPE if known.get(name) is not None}
 
 
 def _may_be_alike(features: str | None, other: str | None) -> bool:
@@ -278,6 +352,37 @@ def _check_same_weights(
         if not weight.is_floating_point() and not counter and not torch.equal(weight, expected):
             raise InputError(
                 f"{name!r} holds {weight.dtype}, which has no mean, but {first_path} and {path} differ in it."
+            )
+
+
+def _check_same_vokens(known: dict[str, tuple[Any, str | Path]], path: str | Path, state: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint whose vokens are numbers of other images than before, or of text that was cut otherwise.
+
+    Args:
+        known: what checkpoints before said of their vokens, each with the first that did; this one's is added.
+    """
+    found = (state.get("task_state") or {}).get("vokens") or {}
+    known |= {name: (value, path) for name, value in found.items() if name not in known}
+    for name in ("keys_sha256", "count", "tokenizer_sha256"):
+        if name in found and found[name] != known[name][0]:
+            raise InputError(
+                f"checkpoints should be trained on vokens of the same images, and of text that the same tokenizer cut, "
+                f"but {known[name][1]} was on those with the {name} {known[name][0]}, and {path} {found[name]}."
+            )
+
+
+def _check_same_choices(known: dict[str, tuple[Any, str | Path]], path: str | Path, state: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint whose weights fit those before, but mean something else.
+
+    Args:
+        known: choices of the checkpoints before, each with the first that said it; this one's are added.
+    """
+    for name, choice in choices_without_shape(state).items():
+        before, origin = known.setdefault(name, (choice, path))
+        if str(choice) != str(before):
+            raise InputError(
+                f"checkpoints should be trained with the same --{name.replace('_', '-')}, but {origin} was with "
+                f"{before}, and {path} with {choice}: their weights have the same shapes, but mean something else."
             )
 
 
