@@ -199,7 +199,7 @@ def test_index_that_vanishes_during_retrieval_is_told(tmp_path: Path, monkeypatc
 
 # faiss maps its files into memory: each search would be killed.
 SEARCHES_ON = """
-import os, sys
+import os, sys, time
 import numpy as np
 import torch
 from pathlib import Path
@@ -208,6 +208,7 @@ from visual_grounding.retrieval.index import Index
 index = Index(Path(sys.argv[1]))
 queries = torch.ones(3, index.embeddings.shape[1])
 index.search(queries, 4)
+time.sleep(2)  # faiss reads lists ahead in threads of its own, which nothing guards
 os.truncate(Path(sys.argv[1]) / "index.faiss", 5000)
 try:
     index.search(queries, 4)

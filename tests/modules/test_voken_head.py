@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from visual_grounding.errors import InputError
 from visual_grounding.modules.voken_head import HEADS, VokenHead
 
 
@@ -16,6 +17,11 @@ def head(kind: str, size: int = 6, vokens: int = 9) -> VokenHead:
         for weight in made.parameters():  # norms and biases, too
             weight.normal_()
     return made
+
+
+def test_a_head_of_another_name_is_refused():
+    with pytest.raises(InputError, match="the voken head should be linear or deep, but is 'Linear'"):
+        VokenHead(1, 2, "Linear")
 
 
 def test_example_by_hand():

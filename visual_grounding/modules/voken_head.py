@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..errors import InputError
 from .linear_cross_entropy import UNASKED, Answers, linear_cross_entropy
 
 HEADS = ("linear", "deep")
@@ -27,12 +28,17 @@ class VokenHead(nn.Module):
     Shapes:
         hidden: (..., D);  vokens: (...), −1 where there is none
         returns: () the summed loss;  (P,) bool, which of the P tokens with a voken are right, in their order
+
+    Raises:
+        InputError: there is no such kind, as a checkpoint may say.
     """
 
     def __init__(
         self, size: int, vokens: int, kind: str = "linear", epsilon: float = 1e-12, spread: float = 0.02
     ) -> None:
         super().__init__()
+        if kind not in HEADS:
+            raise InputError(f"the voken head should be {' or '.join(HEADS)}, but is {kind!r:.80}.", "voken_head")
         self.transform = nn.Sequential()
         if kind == "deep":
             self.transform = nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.LayerNorm(size, eps=epsilon))
