@@ -98,8 +98,9 @@ def alternate(
 ) -> Comparison:
     """Measure both in turn, after one run of each that doesn't count; every other pair begins with the other.
 
-    No pair is begun that would end, if it took as long as the longest, later than `LIMIT` after the benchmark began:
-    where there is none, the first runs are what is known.
+    No pair is begun that would end, if it took as long as the longest, later than `LIMIT` after the benchmark began;
+    the first one is where half of what the first runs took is left, as these may have had something to start. Without
+    any pair the first runs are what is known.
     """
     begun = time.monotonic()
     warm = [measure(action) for action in (ours, theirs)]
@@ -107,7 +108,7 @@ def alternate(
     seconds: dict[bool, list[float]] = {True: [], False: []}
     for pair in range(pairs):
         begun = time.monotonic()
-        if not fits(longest):
+        if not fits(longest if pair else longest / 2):
             break
         for first in (True, False):
             is_ours = first == (pair % 2 == 0)

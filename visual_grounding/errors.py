@@ -1,8 +1,10 @@
 """The one exception that users meet: their input is wrong, and this is how to mend it."""
 
 import math
+import os
 import re
 import sys
+import traceback
 from unicodedata import category
 
 _NUMBERED = re.compile(r"\[Errno -?\d+\] ")  # before what an OSError says
@@ -59,6 +61,28 @@ def in_short(error: BaseException, letters: int = 200) -> str:
     'no such column'
     """
     return (" ".join(str(error).split())[:letters] or type(error).__name__).rstrip(".")
+
+
+def where_it_failed(error: BaseException) -> str:
+    """As `in_short`, and the line of code that said so: what fails on somebody's settings may be ours to mend.
+
+    >>> try: {}["a"]
+    ... except KeyError as error: where_it_failed(error).partition(" (")[0]
+    "'a'"
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
+    return f"{in_short(error)}{place}"
+
+
+def is_of_memory(error: BaseException) -> bool:
+    """Whether there wasn't enough of it, which says nothing of what was read.
+
+    >>> is_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to")), is_of_memory(KeyError())
+    (True, False)
+    """
+    said = ("can't allocate memory", "out of memory")
+    return isinstance(error, MemoryError) or any(words in str(error) for words in said)
 
 
 def check_workers(workers: int) -> None:

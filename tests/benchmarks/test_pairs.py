@@ -52,6 +52,9 @@ def test_alternate_begins_no_pair_that_would_end_too_late_and_says_so(pairs, mon
     compared = pairs.alternate(action, action, 5, lambda action: (action(), 1.0)[1])
     assert len(compared.ratios) == 2 and now[0] == 240 and not compared.first
     assert "(median of 2 pairs, as there was no time for 5, 1.000 to 1.000;" in str(compared)
+    now[0] = 150.0  # first runs may have something to start: 80 s aren't left after 80, but half of them are
+    assert not pairs.alternate(action, action, 5, lambda action: (action(), 1.0)[1]).first and now[0] == 310
+    now[0] = 240.0
     took = iter([6.0, 3.0])
     compared = pairs.alternate(action, action, 5, lambda action: (action(), next(took))[1])  # the time is up
     assert compared.ratios == [2.0] and now[0] == 320

@@ -178,6 +178,14 @@ def test_a_folder_whose_name_is_no_text_is_written_and_named(tmp_path):
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True)
     assert done.returncode == 0 and b"\\udce9: 2 images" in done.stdout, done.stderr
     assert (tmp_path / os.fsdecode(b"o\xe9") / "meta.json").is_file()
+    # What the encoding of the terminal lacks; and no terminal at all.
+    environment["PYTHONIOENCODING"] = "latin-1:strict"
+    done = subprocess.run([*words[:-1], "\u732b\xe9"], cwd=tmp_path, env=environment, capture_output=True)
+    assert done.returncode == 0 and b"\\u732b\xe9: 2 images" in done.stdout, done.stderr
+    closed = subprocess.run(
+        ["bash", "-c", '"$@" >&-', "bash", *words[:-1], "closed"], cwd=tmp_path, capture_output=True
+    )
+    assert closed.returncode == 0 and b"Traceback" not in closed.stderr and (tmp_path / "closed/meta.json").is_file()
 
 
 def test_a_reader_that_has_enough_ends_the_command_in_silence():

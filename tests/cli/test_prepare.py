@@ -59,9 +59,11 @@ def test_a_test_split_of_an_earlier_run_is_named(tmp_path, capsys):
     )
     assert contents(tmp_path / "out") == before
     status, printed, said = run(capsys, *flags[:4], "--out", tmp_path / "out")
-    assert status == 0 and printed.endswith("give --valid, or fairseq-train --disable-validation.\n")
+    assert status == 0 and "--disable-validation" not in printed
     assert said.splitlines()[0].endswith("--valid. Delete it if it shouldn't be validated on.")
     assert contents(tmp_path / "out") == before
+    status, printed, said = run(capsys, *flags[:4], "--out", tmp_path / "alone")
+    assert (status, said) == (0, "") and printed.endswith("give --valid, or fairseq-train --disable-validation.\n")
 
 
 def test_captions_and_images_that_two_splits_share_are_counted(tmp_path, capsys):

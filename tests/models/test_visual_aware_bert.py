@@ -246,7 +246,7 @@ def test_settings_of_a_checkpoint_that_no_training_wrote_are_refused(arch, world
             BUILDERS[arch](world, task, **{**vars(args), KEPT[arch]: broken})
         assert "\n" not in str(refused.value)
         torch.save({"args": Namespace(**{**vars(args), KEPT[arch]: broken}), "model": {"any": torch.ones(1)}}, path)
-        with pytest.raises(InputError, match=rf"^{path} .{{40,500}}$"):
+        with pytest.raises(InputError, match=rf"^(?=.*{path}).{{40,600}}$"):
             BUILDERS[arch](world, later, **anew)
 
 
@@ -263,7 +263,8 @@ def test_a_checkpoint_without_a_setting_is_not_gone_on_from(arch, name, world, t
     path = tmp_path / "one.pt"
     torch.save({"args": args, "model": {"any": torch.ones(1)}}, path)
     with pytest.raises(
-        InputError, match=rf"^{path} should be a checkpoint whose .*: '.*' object has no .* '{name}'\.$"
+        InputError,
+        match=rf"^{path} should be a checkpoint whose .*: '.*' object has no .* '{name}' \(.*\.py, line \d+\)\.$",
     ):
         BUILDERS[arch](
             world, make_task(world, finetune_from_model=str(path)), **{"bert": None, "grounded_text_encoder": None}

@@ -189,3 +189,14 @@ def test_an_encoder_is_cut_behind_its_first_layers_or_does_not_say_how_many_it_h
         assert choices["config"][name] == 6
     with pytest.raises(InputError, match="how many layers they have, as BERT's does, but that of a funnel doesn't"):
         first_layers({"config": {"model_type": "funnel"}}, 2)
+
+
+def test_encoders_whose_embedding_is_of_another_class_are_built():
+    """I-BERT's has numbers of its own, which it calls otherwise."""
+    config = {"model_type": "ibert", "vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "pad_token_id": 1}
+    config |= {"num_attention_heads": 2, "intermediate_size": 8, "max_position_embeddings": 12}
+    kept = {"config": config, "opening": [8], "closes": True, "max_positions": 10, "segments": False}
+    states, padding_mask = build_encoder(kept).eval()(torch.tensor([[4, 5, 2], [4, 2, 1]]))
+    assert states.shape == (2, 4, 8) and padding_mask.tolist() == [[False] * 4, [False] * 3 + [True]]
+    with pytest.raises(InputError, match="a list of numbers below 9, its words, as 'opening', but has \\[9\\]"):
+        build_encoder({**kept, "opening": [9]})

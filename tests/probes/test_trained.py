@@ -193,9 +193,10 @@ def test_settings_that_no_training_wrote_are_refused(animals: Path, tmp_path: Pa
         setattr(model, name, value) if part == "model" else task.update({name: value})
         return checked(changed(animals / "text.pt", tmp_path, cfg={**cfg, "model": model, "task": task}))
 
-    assert "settings and weights make no model: embed_dim must be divisible by num_heads." in setting(
-        "model", "encoder_attention_heads", 3
-    )  # what fairseq asserts
+    said = setting("model", "encoder_attention_heads", 3)  # what fairseq asserts, and where
+    assert re.search(
+        r"make no model: embed_dim must be divisible by num_heads \(multihead_attention\.py, line \d+\)", said
+    )
     assert "it should have 10000 as encoder_layers, but there are" in setting("model", "encoder_layers", 10**4)
     for part, name, value in (
         ("model", "encoder_layers", "two"),
@@ -237,3 +238,14 @@ def test_sentences_that_are_too_long_are_refused(animals: Path) -> None:
     message = rf"{len(long)} of 24 sentences of test have more, the first is sentence {long[0]} \("
     with pytest.raises(InputError, match=message):
         check_sizes(trained, dataset, range(24), "test")
+
+
+def test_a_machine_without_memory_is_not_the_checkpoints_fault(
+    animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*_: object, **__: object) -> None:
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory: 9 bytes")
+
+    monkeypatch.setattr("visual_grounding.probes.trained.checkpoint_utils.load_model_ensemble_and_task", no_memory)
+    with pytest.raises(InputError, match=rf"^there isn't enough memory for the model of {animals}/text\.pt: "):
+        load(animals / "text.pt")

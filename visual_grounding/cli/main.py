@@ -2,7 +2,6 @@
 
 import argparse
 import errno
-import io
 import os
 import re
 import sys
@@ -105,8 +104,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         the exit status: 0; 2 where the input is wrong (the message alone is printed); 130 for Ctrl-C.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":  # names of files may be any bytes
-        sys.stdout.reconfigure(errors="backslashreplace")
     verb = _verb_of(argv)
     words = argv[2 if " ".join(argv[:2]) == verb else 1 :]
     parser = None
@@ -120,7 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.quiet or "visual_grounding.progress" in sys.modules:
             import_module("..progress", __package__).show_progress(not args.quiet)
         if this_rank().leads:
-            with redirect_stdout(_Shown(sys.stdout)):  # type: ignore[type-var]  # it is the stream, but for `write`
+            # Where it is closed there is none. `_Shown` is the stream, but for `write`.
+            with redirect_stdout(sys.stdout and _Shown(sys.stdout)):  # type: ignore[type-var]
                 return module.run(args) or 0
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
             return module.run(args) or 0
@@ -175,8 +173,12 @@ class _Shown:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write what is printed, control characters but tabs and line ends escaped, and bytes that are no text."""
-        return self._stream.write(_COMMANDS.sub(lambda found: ascii(found[0])[1:-1], text))
+        """Write what is printed; escaped is what the stream's encoding lacks, and control but tabs and line ends."""
+        shown = _COMMANDS.sub(lambda found: ascii(found[0])[1:-1], text)
+        encoding = getattr(self._stream, "encoding", None)
+        if encoding and getattr(self._stream, "errors", None) == "strict":
+            shown = shown.encode(encoding, "backslashreplace").decode(encoding)
+        return self._stream.write(shown)
 
 
 def _verb_of(argv: Sequence[str]) -> str:

@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> None:
     for split, pairs in captions.items():
         print(f"{split}: {len(pairs)} captions of {len({key for key, _ in pairs})} images")
     print(f"dict.txt: {len(words)} words that occur at least {args.min_count} times")
-    if args.valid is None:
+    if args.valid is None and not (args.out / "valid.tsv").exists():
         print(
             "No captions to choose a checkpoint on: to train a retriever, give --valid, or fairseq-train "
             "--disable-validation."

@@ -148,6 +148,7 @@ def run(args: argparse.Namespace) -> None:
     hidden = 0
     if masked is not None and text is not None:
         hidden = sum(bool(whole.strip()) and not left.strip() for whole, left in zip(text, lines))
+        hidden = min(hidden, counts["empty"])  # a finder may have something for them
     _warn(finder.warnings({**counts, "empty": counts["empty"] - hidden}, len(lines)))
     _warn(warn_of(hidden, len(lines), "have no word that the mask leaves; they have no image."))
     unknown = counts.get("unknown_excluded", 0)

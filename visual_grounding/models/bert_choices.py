@@ -17,9 +17,10 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 
 from ..data.word_memory import restored_checkpoint
-from ..errors import InputError, in_short
+from ..errors import InputError, first_line, is_of_memory, where_it_failed
 from ..modules.pretrained_bert import BERT, CHOICES, Family, PretrainedBert, check_choices, read_bert
 from ..storage.outside import parse_json, reading
+from ..storage.settings import SettingError
 from .presets import Preset
 from .pretrained_start import Pretrained, read_pretrained
 from .visual_model import check_numbers
@@ -175,11 +176,17 @@ def built_from(kept: str) -> Callable[[Build], Build]:
                 raise
             except Exception as error:  # JSON, transformers and torch each have their own
                 before = None if loaded else gone_on_from(task) or begun_with
-                said = in_short(error)
+                if is_of_memory(error) and (loaded or before):
+                    said = f"not enough memory for the model of {before or 'the checkpoint'} ({first_line(error)})"
+                    raise InputError(f"{said}. Take a smaller one, or a larger machine.") from error
                 if isinstance(error, InputError):
-                    if before is None or before in str(error) or "--" in str(error):
-                        raise  # it says where, or is about flags
-                    raise InputError(f"{before} can't be used: {error}", *error.choices) from error
+                    if before is None or before in str(error):
+                        raise
+                    if isinstance(error, SettingError):
+                        raise InputError(f"{before} can't be used: {error}", *error.choices) from error
+                    # It may be of that, or of the flags.
+                    raise InputError(f"{error} It goes on from {before}.", *error.choices) from error
+                said = where_it_failed(error)
                 if loaded:  # from where, fairseq doesn't say
                     raise InputError(f"the checkpoint's settings should make a model, but don't: {said}.") from error
                 if before is None:

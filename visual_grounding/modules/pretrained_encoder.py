@@ -99,7 +99,7 @@ def build_encoder(choices: Mapping[str, Any]) -> "PretrainedEncoder":
     """
     check_settings(_KEPT, choices, _WANTED)
     model = model_of(choices)
-    check_settings(_KEPT, choices, {"opening": _numbers_below(model.get_input_embeddings().num_embeddings)})
+    check_settings(_KEPT, choices, {"opening": _numbers_below(len(model.get_input_embeddings().weight))})
     return PretrainedEncoder(
         model,
         choices["opening"],

@@ -16,7 +16,7 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 from omegaconf import open_dict
 
-from ..errors import InputError, in_short
+from ..errors import InputError, in_short, is_of_memory, where_it_failed
 from ..storage.checkpoints import architecture, load_checkpoint
 from ..storage.outside import reading
 from ..tasks.grounded_translation import MissingDictionary
@@ -91,7 +91,9 @@ def _making_a_model(path: Path) -> Iterator[None]:
     except (InputError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # fairseq, torch and a model of others each have their own
-        said = in_short(error)
+        if is_of_memory(error):
+            raise InputError(f"there isn't enough memory for the model of {path}: {in_short(error)}.") from error
+        said = where_it_failed(error)
         raise InputError(f"{path} can't be used, as its settings and weights make no model: {said}.") from error
 
 

@@ -11,6 +11,10 @@ from typing import Any, NamedTuple
 from ..errors import InputError
 
 
+class SettingError(InputError):
+    """A setting isn't what it should be; whoever knows of which file it is may say so, if this doesn't."""
+
+
 class Wanted(NamedTuple):
     """What a setting should be.
 
@@ -73,13 +77,13 @@ def check_settings(place: str | Path, settings: Any, wanted: Mapping[str, Wanted
         wanted: name -> what it should be.
 
     Raises:
-        InputError: they are no table, or the first setting isn't what it should be.
+        SettingError: they are no table, or the first setting isn't what it should be.
     """
     if not TABLE.holds(settings):
-        raise InputError(f"{place} should be a table of settings, but is {settings!r:.80}.")
+        raise SettingError(f"{place} should be a table of settings, but is {settings!r:.80}.")
     for name, (words, holds) in wanted.items():
         if name in settings and not holds(settings[name]):
-            raise InputError(f"{place} should have {words} as {name!r}, but has {settings[name]!r:.80}.")
+            raise SettingError(f"{place} should have {words} as {name!r}, but has {settings[name]!r:.80}.")
 
 
 def _is_number(value: Any) -> bool:
