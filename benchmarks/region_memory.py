@@ -42,6 +42,7 @@ def measure(positions: int, args: argparse.Namespace) -> float:
     model = GroundedAlbertModel(encoder).to(device).train()
     tokens = torch.randint(5, words, (args.batch_size, args.pieces), device=device)
     hidden = torch.rand(args.batch_size, args.pieces, device=device) < HIDDEN
+    hidden[0, 0] = True  # of a small batch, none might be
     asked = torch.ones(args.batch_size, dtype=torch.bool, device=device)
     visual = None
     if positions:
