@@ -1,4 +1,4 @@
-"""The one exception that users meet: their input is wrong, and this is how to mend it."""
+"""What users meet: the one exception, by which their input is wrong and how to mend it, and warnings; both in short."""
 
 import math
 import os
@@ -81,7 +81,7 @@ def is_of_memory(error: BaseException) -> bool:
     >>> is_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to")), is_of_memory(KeyError())
     (True, False)
     """
-    said = ("can't allocate memory", "out of memory")
+    said = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
     return isinstance(error, MemoryError) or any(words in str(error) for words in said)
 
 

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 from .._interrupted import imported
 from .._version import __version__
-from ..errors import InputError, first_line, printable
+from ..errors import InputError, first_line, is_of_memory, printable
 from ..flags import FlagParser, close_flags, see
 from ..storage.ranks import this_rank
 
@@ -148,8 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"visual-grounding {verb}: this machine starts no more threads. Give fewer --workers.", file=sys.stderr
             )
             return 2
-        short = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
-        if isinstance(error, RuntimeError) and not any(said in reason for said in short):
+        if not is_of_memory(error):
             raise
         known = parser._option_string_actions if parser is not None else {}
         smaller = [flag for flag in _OF_MEMORY if flag in known]
