@@ -1,12 +1,12 @@
 """The nearest image: `exact_search` bit by bit, in every precision of the scan; its bound; what it doesn't write."""
 
 import re
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hard_to_search import PRECISIONS, adversaries, numbers, units
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_retriever import make_retriever, make_sentences, make_store
@@ -18,20 +18,12 @@ from torch.utils._pytree import tree_leaves
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval import nearest as module
+from visual_grounding.retrieval.half_precision import ROUNDOFF, SMALLEST, comparable, largest_error
 from visual_grounding.retrieval.index import Index, build_index
-from visual_grounding.retrieval.nearest import NearestImage, fast_precision, nearest
+from visual_grounding.retrieval.nearest import NearestImage, nearest
 from visual_grounding.retrieval.search import NonFiniteRow, exact_search
 
-PRECISIONS = [torch.bfloat16, torch.float16, torch.float32]
 SMALL = module._Sizes(images=256, queries=16, product=96, scores=96 * 7, kept=2**20)  # several of each
-
-
-def numbers(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def units(*shape: int, seed: int = 0) -> Tensor:
-    return normalize(numbers(*shape, seed=seed), dim=1)
 
 
 def naive_nearest(queries: Tensor, embeddings: Tensor) -> tuple[list[float], list[int]]:
@@ -59,54 +51,6 @@ def check(queries: Tensor, embeddings: Tensor, precision: torch.dtype, sizes: An
         assert found[0].dtype == torch.float32 and found[1].dtype == torch.int64
         assert torch.equal(found[1], ids[:, 0])
         assert torch.equal(found[0], scores[:, 0])
-
-
-def one_step_apart(count: int, size: int) -> Tensor:
-    """Copies of a vector, each with one number changed to the next one in float32, up or down."""
-    rows = units(1, size).repeat(count, 1)
-    generator = torch.Generator().manual_seed(1)
-    at = torch.randint(0, size, (count, 1), generator=generator)
-    up = torch.randint(0, 2, (count, 1), generator=generator) * 4.0 - 2
-    return rows.scatter(1, at, torch.nextafter(rows.gather(1, at), up))
-
-
-@cache
-def adversaries() -> dict[str, tuple[Tensor, Tensor]]:
-    """Queries and images that are hard to tell apart, to bound, or to compute with."""
-    queries, images = units(40, 24), units(700, 24, seed=1)
-    absent = images.clone()
-    absent[torch.rand(700, generator=torch.Generator().manual_seed(2)) < 0.9] = 0
-    absent[:100] = 0
-    cone = normalize(0.3 * images + torch.ones(24), dim=1)
-    growing = torch.linspace(0.01, 1, 700).unsqueeze(1) * torch.ones(24)
-    similar = one_step_apart(700, 24)
-    return {
-        "random": (queries, images),
-        "copies": (queries, images[:35].repeat(20, 1)),
-        "alike": (queries, images[:1] + 0.003 * numbers(700, 24, seed=2)),
-        "all equal": (queries, images[:1].repeat(700, 1)),
-        "one step apart": (torch.cat([queries, similar[:9]]), similar),
-        "pairs one step apart": (queries, torch.cat([images[:350], torch.nextafter(images[:350], images[350:])])),
-        "negative": (-cone[:40], cone),
-        "few positive": (-cone[:40], torch.cat([cone, -cone[:1]])),
-        "rounded to float16": (queries.half().float(), images.half().float()),
-        "rounded to float16, tiny": ((queries / 1000).half().float(), (images / 1000).half().float()),
-        "small integers": (numbers(40, 24).round(), numbers(700, 24, seed=1).round()),
-        "few small integers": (numbers(40, 2).round(), numbers(700, 2, seed=1).round()),
-        "tiny": (queries * 1e-30, images * 1e-30),
-        "subnormal products": (queries * 1e-20, images * 1e-19),
-        "subnormal": (queries, images * 1e-41),
-        "large": (queries * 1e18, images * 1e18),
-        "too large for float16": (queries * 300, images * 300),
-        "of all sizes": (queries * numbers(40, 1).mul(9).exp(), images * numbers(700, 1, seed=1).mul(9).exp()),
-        "absent": (queries, absent),
-        "absent and negative": (-cone[:40], cone * absent.any(dim=1, keepdim=True)),
-        "all absent": (queries, torch.zeros(700, 24)),
-        "empty queries": (queries * (torch.arange(40) % 3 > 0).unsqueeze(1), absent),
-        "better and better": (torch.cat([queries, torch.ones(2, 24)]), growing),
-        "one image": (queries, images[:1]),
-        "one number": (numbers(40, 1), numbers(700, 1, seed=1)),
-    }
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -168,27 +112,13 @@ def test_nearest_image_of_nothing_is_none(queries: int, images: int) -> None:
     assert scores.tolist() == [0.0] * queries and ids.tolist() == [-1] * queries
 
 
-def test_largest_error_by_hand() -> None:
-    """bfloat16 has 8 bits: 1 + 2⁻⁹ becomes 1, 3 stays. So the scan has 3 for 3 + 3·2⁻⁹."""
-    image, query = torch.tensor([[1 + 2.0**-9]]), torch.tensor([[3.0]])
-    chunk = next(NearestImage(image, "cpu", torch.bfloat16)._chunks(torch.bfloat16))
-    assert chunk.rounded.float().tolist() == [[1.0]] and float(chunk.loss) == 2.0**-9
-    error = float(module._largest_error(query[0].abs(), torch.zeros(1), chunk, torch.bfloat16))
-    assert 3 * 2.0**-9 < error < 1.01 * 3 * 2.0**-9
-    # In float32 nothing is lost before the product: 1 + 8 roundings of it, and what may be lost as 0.
-    chunk = next(NearestImage(image, "cpu", torch.float32)._chunks(torch.float32))
-    error = float(module._largest_error(query[0].abs(), torch.zeros(1), chunk, torch.float32))
-    assert error == pytest.approx(1.001 * 9 * 2.0**-24 * 3 * (1 + 2.0**-9), rel=1e-5)
-    assert float(module._largest_error(torch.zeros(1), torch.zeros(1), chunk, torch.float32)) == 2.0**-100
-
-
 def blocks_near(scores: dict[int, float], best: float, error: float, precision: torch.dtype) -> list[int] | None:
     """Blocks that could hold the nearest image of one query; None where it's undecided."""
     maxima = torch.full((64, 1), -8.0, dtype=precision)
     maxima[list(scores)] = torch.tensor(list(scores.values()), dtype=precision).unsqueeze(1)
     undecided = torch.zeros(1, dtype=torch.bool)
     _, blocks = module._could_hold_nearest(
-        module._comparable(maxima), torch.tensor([best]), torch.tensor([error]), precision, undecided
+        comparable(maxima), torch.tensor([best]), torch.tensor([error]), precision, undecided
     )
     return None if undecided else sorted(blocks.tolist())
 
@@ -234,10 +164,11 @@ def test_scores_of_a_scan_are_as_near_as_the_bound_says(precision: torch.dtype, 
     chunk = next(NearestImage(images, "cpu", precision)._chunks(precision))
     rounded = queries.to(precision)
     loss = torch.linalg.vector_norm(queries - rounded.float(), dim=1)
-    error = module._largest_error(torch.linalg.vector_norm(queries, dim=1), loss, chunk, precision)
+    norm = torch.linalg.vector_norm(queries, dim=1)
+    error = largest_error(norm, loss, chunk.norm, chunk.loss, size, precision)
     written = (rounded @ chunk.rounded.T).double()
     true = queries.double() @ images.double().T
-    rounding = module._ROUNDOFF[precision] * written.abs() + module._SMALLEST[precision]
+    rounding = ROUNDOFF[precision] * written.abs() + SMALLEST[precision]
     assert ((written - true).abs() <= error.unsqueeze(1) + rounding).all()
     if precision == torch.bfloat16:
         assert ((written - true).abs() > 0.02 * error.unsqueeze(1)).any()  # it isn't far too large either
@@ -347,17 +278,6 @@ def test_precision_that_was_chosen_for_training_stays() -> None:
         assert cuda.allow_fp16_reduced_precision_reduction and cuda.allow_bf16_reduced_precision_reduction
     finally:
         torch.set_float32_matmul_precision("highest")
-
-
-def test_fast_precision_is_what_the_processor_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fast_precision(torch.device("cuda")) == torch.float16
-    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
-        monkeypatch.setattr(torch.cpu, name, lambda: False, raising=False)
-    assert fast_precision(torch.device("cpu")) == torch.float32
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
-    assert fast_precision(torch.device("cpu")) == torch.bfloat16
-    monkeypatch.delattr(torch.cpu, "_is_avx512_bf16_supported")  # as in another torch
-    assert fast_precision(torch.device("cpu")) == torch.float32
 
 
 @pytest.mark.parametrize("kind", ["exact", "flat", "ivf"])

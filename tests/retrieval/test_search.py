@@ -98,6 +98,12 @@ def test_top_k_agrees_with_a_stable_sort_when_ties_straddle_the_last_place() -> 
         assert torch.equal(columns, order[:, :k]) and torch.equal(values, expected[:, :k])
 
 
+def test_top_k_takes_what_is_no_number_for_the_highest() -> None:
+    infinite, nan = float("inf"), float("nan")
+    values, columns = top_k(torch.tensor([[nan, 1.0, infinite, infinite, infinite, -nan, 2.0]]), 4)
+    assert sorted(columns.flatten().tolist()) == [0, 2, 3, 5] and values.isnan().sum() == 2
+
+
 def test_exact_search_agrees_with_faiss() -> None:
     faiss = pytest.importorskip("faiss")
     generator = np.random.default_rng(4)

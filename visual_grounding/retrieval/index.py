@@ -33,9 +33,10 @@ from .faiss_index import (
     choose_settings,
     import_faiss,
 )
+from .half_precision import Precisions
 from .nearest import NearestImage
 from .retriever import Retriever
-from .search import MARGIN, NonFiniteRow, exact_search, rerank, rerank_exactly
+from .search import MARGIN, NonFiniteRow, exact_search, rerank, rerank_exactly, scan_precisions
 
 INDEX = "index"
 KEYS = "keys.txt"
@@ -82,6 +83,7 @@ class Index:
             )
         self._searcher: FaissSearcher | None = None
         self._nearest: NearestImage | None = None
+        self._seen: dict[str, Precisions] = {}
 
     def __getstate__(self) -> dict[str, object]:
         return {"folder": self.folder}  # memory maps and faiss's files are opened again, in another process say
@@ -172,7 +174,10 @@ class Index:
             InputError: the embeddings were cut short, or hold NaN or infinity.
         """
         with self._sound():
-            return exact_search(queries, self.embeddings, k, device, exclude=exclude, largest_norm=self._largest_norm)
+            norm, precisions = self._largest_norm, self._precisions(device)
+            return exact_search(
+                queries, self.embeddings, k, device, exclude=exclude, largest_norm=norm, precisions=precisions
+            )
 
     def nearest(self, queries: Tensor, device: str | torch.device = "cpu") -> tuple[Tensor, Tensor]:
         """`search_exactly` for k = 1, whatever the kind, several times as fast for many queries.
@@ -192,6 +197,10 @@ class Index:
         if self._nearest is None or self._nearest.device != torch.device(device):
             self._nearest = NearestImage(self.embeddings, device)
         return self._nearest
+
+    def _precisions(self, device: str | torch.device) -> Precisions:
+        """What was seen to be worth it on a kind of device."""
+        return self._seen.setdefault(torch.device(device).type, scan_precisions(device))
 
     @contextmanager
     def _sound(self) -> Iterator[None]:

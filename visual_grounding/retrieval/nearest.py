@@ -18,16 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .half_precision import HALF, ROUNDOFF, SMALLEST, Precisions, comparable, fast_precision, largest_error
 from .image_ids import NO_IMAGE
 from .search import RESCORED, Embeddings, chunks_of, full_precision, refuse_broken, search_in_float64
 
 _BLOCK = 16  # images of which only the highest score is kept
 _GROUP = 32  # blocks of which only the highest is looked at first
 _MOST = 32  # blocks that are scored again for a query: so many cost about as much as a scan in float32
-_TRIED = 1000  # queries after which it's clear whether half precision is worth it
-_HALF = {torch.bfloat16, torch.float16}
-_ROUNDOFF = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 0.0}  # of a score that is written
-_SMALLEST = {torch.bfloat16: 2.0**-100, torch.float16: 2.0**-24, torch.float32: 2.0**-100}  # what may be lost as 0
 
 
 @dataclass(frozen=True)
@@ -74,15 +71,6 @@ class _Chunk:
     loss: Tensor
 
 
-def fast_precision(device: torch.device) -> torch.dtype:
-    """What a device multiplies fastest, among what a scan may be in."""
-    if device.type == "cuda":
-        return torch.float16  # has tensor cores, and scores of half the size: memory is what a scan there waits for
-    # Without such instructions a product in bfloat16 goes by way of float32.
-    has = (getattr(torch.cpu, name, lambda: False) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-    return torch.bfloat16 if torch.backends.mkldnn.is_available() and any(each() for each in has) else torch.float32
-
-
 class NearestImage:
     """Finds the nearest image of each query in one collection, again and again.
 
@@ -102,8 +90,7 @@ class NearestImage:
         self.embeddings = embeddings
         self.device = torch.device(device)
         self._sizes = _SIZES.get(self.device.type, _SIZES["cpu"])
-        self._scans = list(dict.fromkeys([precision or fast_precision(self.device), torch.float32]))
-        self._asked = self._undecided = 0  # of half precision
+        self._precisions = Precisions(precision or fast_precision(self.device))
         self.keeps = 6 * int(np.prod(embeddings.shape)) <= self._sizes.kept  # float32 and half precision
         self._kept: dict[torch.dtype, list[_Chunk]] = {}
 
@@ -130,13 +117,12 @@ class NearestImage:
             if bool(empty.any()):  # all scores are 0
                 ids[empty] = self._first_present()
             again = (~empty).nonzero().squeeze(1)
-            for precision in list(self._scans):
+            for precision in self._precisions.worth_it:
                 left = []
                 for part in again.split(self._sizes.queries) if len(again) else ():
                     scores[part], ids[part], undecided = self._scan(queries[part], precision)
                     left.append(part[undecided])
-                    if precision in _HALF:
-                        self._is_worth_it(len(part), len(left[-1]))
+                    self._precisions.tell(precision, len(part), len(left[-1]))
                 again = torch.cat(left) if left else again
             for part in again.split(1024) if len(again) else ():
                 found = search_in_float64(queries[part], self.embeddings, 1, None)
@@ -158,7 +144,7 @@ class NearestImage:
         loss = torch.linalg.vector_norm(queries - rounded.float(), dim=1)  # (Q,)
         for chunk in self._chunks(precision):
             maxima = _highest_of_blocks(chunk.rounded, rounded, self._sizes)  # (blocks, Q)
-            error = _largest_error(norm, loss, chunk, precision)
+            error = largest_error(norm, loss, chunk.norm, chunk.loss, queries.shape[1], precision)
             query, block = _could_hold_nearest(maxima, best, error, precision, undecided)  # (P,)
             found, places = _score_exactly(queries, chunk.images, query, block)  # (P,)
             _keep_better(best, ids, query, found, chunk.rows[places])
@@ -194,15 +180,8 @@ class NearestImage:
             images, rows, norms = images[present], rows[present], norms[present]
         rounded = images.to(precision)
         none = norms.new_zeros(1)
-        loss = torch.linalg.vector_norm(images - rounded.float(), dim=1) if precision in _HALF else none
+        loss = torch.linalg.vector_norm(images - rounded.float(), dim=1) if precision in HALF else none
         return _Chunk(images, rows, rounded, torch.cat([norms, none]).max(), torch.cat([loss, none]).max())
-
-    def _is_worth_it(self, asked: int, undecided: int) -> None:
-        """Give half precision up where most queries need float32 all the same: images that are much alike."""
-        self._asked += asked
-        self._undecided += undecided
-        if self._asked > _TRIED and self._undecided > self._asked / 2:
-            self._scans = [torch.float32]
 
     def _first_present(self) -> int:
         """The lowest row of an image that is there; −1 where none is."""
@@ -222,26 +201,15 @@ def nearest(queries: Tensor, embeddings: Embeddings, device: str | torch.device 
     return NearestImage(embeddings, device).of(queries)
 
 
-def _comparable(scores: Tensor) -> Tensor:
-    """Scores, or, in half precision, their bits as whole numbers: those above 0 have the same order.
-
-    The maximum of whole numbers takes a third of the time. Those below 0 have the opposite order, but stay below 0.
-
-    Shapes:
-        scores and returned: any
-    """
-    return scores.view(torch.int16) if scores.dtype in _HALF else scores
-
-
 def _highest_of_blocks(images: Tensor, queries: Tensor, sizes: _Sizes) -> Tensor:
-    """The highest score, as `_comparable`, of 16 neighbouring images each; filled up to whole groups with the lowest.
+    """The highest score, as `comparable`, of 16 neighbouring images each; filled up to whole groups with the lowest.
 
     Shapes:
         images: (n, D);  queries: (Q, D)
         returns: (blocks, Q)
     """
     blocks = -(-len(images) // _BLOCK)
-    maxima = _comparable(queries.new_empty(blocks + -blocks % _GROUP, len(queries)))
+    maxima = comparable(queries.new_empty(blocks + -blocks % _GROUP, len(queries)))
     lowest = float("-inf") if maxima.is_floating_point() else torch.iinfo(maxima.dtype).min
     maxima[blocks:] = lowest
     product = min(sizes.product, blocks * _BLOCK)
@@ -255,31 +223,11 @@ def _highest_of_blocks(images: Tensor, queries: Tensor, sizes: _Sizes) -> Tensor
             first, count = start // _BLOCK, -(-len(some) // _BLOCK)
             scores = memory[: count * _BLOCK * part.shape[1]].view(count * _BLOCK, -1)  # (16 · count, q)
             torch.mm(some, part, out=scores[: len(some)])
-            values = _comparable(scores)
+            values = comparable(scores)
             values[len(some) :] = lowest
             out = maxima[first : first + count, left : left + width]
             torch.amax(values.unflatten(0, (count, _BLOCK)), dim=1, out=out)
     return maxima
-
-
-def _largest_error(norm: Tensor, loss: Tensor, chunk: _Chunk, precision: torch.dtype) -> Tensor:
-    """How far a score of the scan, before it is written, may be from the true one; no number where it may overflow.
-
-        |q̂·x̂ − q·x| ≤ |q̂ − q||x̂| + |q||x̂ − x| + (rounding of the sum)
-
-    q̂, x̂ -> rounded to the precision; their distances from q and x are measured, so they're half of what they might be.
-
-    Shapes:
-        norm: (Q,) |q|;  loss: (Q,) |q̂ − q|
-        returns: (Q,)
-    """
-    size = chunk.images.shape[1]
-    # A sum in float32 in any order: D·u/(1 − D·u), u = 2⁻²⁴; 8 more for ties and for what is computed with the bound.
-    # Tensor cores cut off instead of rounding, and line numbers up before they add: 8 times as much.
-    steps = (size + 8) * 2.0 ** (-21 if precision in _HALF else -24)
-    largest = chunk.norm + chunk.loss
-    error = loss * largest + norm * chunk.loss + steps / (1 - steps) * (norm + loss) * largest
-    return error * 1.001 + size * _SMALLEST[precision]
 
 
 def _could_hold_nearest(
@@ -297,13 +245,13 @@ def _could_hold_nearest(
     groups = maxima.unflatten(0, (-1, _GROUP))  # (G, 32, Q)
     of_group = groups.amax(dim=1)  # (G, Q)
     highest = of_group.amax(dim=0)  # (Q,)
-    if precision in _HALF:
+    if precision in HALF:
         highest = highest.view(precision).float()
-    lowest = highest - _ROUNDOFF[precision] * highest.abs() - _SMALLEST[precision] - error
+    lowest = highest - ROUNDOFF[precision] * highest.abs() - SMALLEST[precision] - error
     lowest = torch.maximum(lowest, best)
     threshold = (lowest - error).to(precision)
-    undecided |= ~(threshold > (0.0 if precision in _HALF else float("-inf")))  # see `_comparable`; NaN, too
-    threshold = _comparable(threshold)
+    undecided |= ~(threshold > (0.0 if precision in HALF else float("-inf")))  # see `comparable`; NaN, too
+    threshold = comparable(threshold)
     near = of_group >= threshold  # (G, Q)
     undecided |= near.sum(dim=0) > _MOST
     group, query = (near & ~undecided).nonzero(as_tuple=True)  # (A,)

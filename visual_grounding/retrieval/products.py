@@ -1,4 +1,4 @@
-"""The matrix product of a scan, in float32: whichever is fastest where it runs."""
+"""The matrix product of a scan: in float32 whichever is fastest where it runs."""
 
 import multiprocessing
 import time
@@ -10,7 +10,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-# queries (Q, D), images (n, D), memory for the result (Q, n), which may be left unused -> (Q, n); all float32
+# queries (Q, D), images (n, D), memory for the result (Q, n), which may be left unused -> (Q, n); all of one precision
 Product = Callable[[Tensor, Tensor, Tensor], Tensor]
 _UNIT_ROUNDOFF = 2.0**-24
 _WORTH_TIMING = 2**26  # multiplications of a product, 1 ms or so: in less they say little
@@ -61,12 +61,12 @@ def _blas_threads() -> ThreadpoolController:
 
 
 def product_for(queries: Tensor) -> Product:
-    """The product for a scan: BLAS's, but on a CPU, where there is enough to do, the one that turns out to be fastest.
+    """The product for a scan: torch's own, but in float32 on a CPU, where there is enough to do, the fastest one.
 
     Shapes:
         queries: (Q, D)
     """
-    if queries.device.type != "cpu":
+    if queries.device.type != "cpu" or queries.dtype != torch.float32:
         return product_of_blas
     return fastest_product(queries.shape[1], min(len(queries), 1024).bit_length(), torch.get_num_threads())
 

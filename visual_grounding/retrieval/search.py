@@ -3,12 +3,13 @@
 What *exact* means is the same for every device and library: an image's score is its inner product with the query,
 rounded once to float32; the highest come first, equal ones by row.
 
-1. A scan in float32 finds k + 4 candidates of each query (`scan` here, or faiss). It compares the maximum of 16 images
-   with the last candidate so far, so that it looks at few of the scores. Ties and rounding don't matter to it, so it
-   takes the matrix product that is fastest where it runs (products.py).
+1. A scan finds k + 4 candidates of each query (`scan` here, or faiss). It compares the maximum of 16 images with the
+   last candidate so far, so that it looks at few of the scores. Ties and rounding don't matter to it, so it takes the
+   matrix product that is fastest where it runs (products.py), and on a CPU that multiplies bfloat16, which takes half
+   the time or less, that precision and twice the candidates (half_precision.py).
 2. The candidates are scored again in float64 and sorted. Whatever isn't a candidate has at most the last candidate's
-   float32 score plus the rounding error of an inner product. A query whose k-th score isn't above that (many equal
-   images, say) is searched once more, in float64.
+   score plus what the scan may be wrong by. A query whose k-th score isn't above that (many nearly equal images, say)
+   is scanned again in float32; if that doesn't tell either (many equal ones), it is searched in float64.
 
 For k = 1 there is a faster way to the same: nearest.py.
 """
@@ -21,8 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .half_precision import HALF, ROUNDOFF, Precisions, comparable, error_of_scan, fast_precision
 from .image_ids import NO_IMAGE
-from .products import Product, product_for, rounding_error
+from .products import Product, product_for
 
 Embeddings = np.ndarray | Tensor
 
@@ -40,6 +42,8 @@ class NonFiniteRow(ValueError):
 
 
 MARGIN = 4  # candidates beyond k: so many equal images at the k-th place cost nothing
+_ROUNDED_MARGIN = 8  # more of them in half precision, beside twice as many
+_WORTH_ROUNDING = 16, 16384  # queries and images: with fewer, rounding and more candidates cost about what they save
 _BLOCK = 16  # images of which only the maximum is looked at first
 # Blocks side by side, their images in turn: torch's maximum then takes a third of the time, on AMD and Intel alike.
 _LANES = 64
@@ -55,7 +59,7 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     [[1, 3, 2]]
 
     Shapes:
-        scores: (Q, I) without NaN
+        scores: (Q, I)
         returns: values (Q, k), columns (Q, k)
     """
     more = min(k + 1, scores.shape[1])
@@ -78,7 +82,7 @@ def _lowest_columns(scores: Tensor, threshold: Tensor, k: int) -> Tensor:
         scores: (Q, I);  threshold: (Q, 1)
         returns: (Q, k)
     """
-    above = scores > threshold
+    above = ~(scores <= threshold)  # NaN, too, as for topk: what overflowed, or a row that is refused afterwards
     equal = scores == threshold
     room = k - above.sum(dim=1, keepdim=True)
     chosen = above | (equal & (equal.cumsum(dim=1) <= room))
@@ -146,9 +150,10 @@ class _Best:
         if groups == 0 or similarity.device.type != "cpu" or bool((self.rows[:, -1] == NO_IMAGE).any()):
             self._join_chunk(similarity, start)
             return
-        last = self.scores[:, -1:]  # (Q, 1)
+        last = comparable(self.scores[:, -1:].to(similarity.dtype))  # (Q, 1)
+        values = comparable(similarity)
         whole = groups * _BLOCK * lanes
-        maxima = similarity[:, :whole].unflatten(1, (groups, _BLOCK, lanes)).amax(dim=2).flatten(1)  # (Q, blocks)
+        maxima = values[:, :whole].unflatten(1, (groups, _BLOCK, lanes)).amax(dim=2).flatten(1)  # (Q, blocks)
         query, block = _where(maxima > last)  # (P,)
         if len(query) > maxima.numel() // 8:  # images that become better and better
             self._join_chunk(similarity, start)
@@ -156,20 +161,20 @@ class _Best:
         first = block // lanes * (_BLOCK * lanes) + block % lanes  # (P,) column
         self._set_aside(query, first.unsqueeze(1) + lanes * torch.arange(_BLOCK), similarity, last, start)
         if images > whole:
-            query, column = _where(similarity[:, whole:] > last)
+            query, column = _where(values[:, whole:] > last)
             self._set_aside(query, column.unsqueeze(1) + whole, similarity, last, start)
         if self._waiting > self.scores.numel() // 4:
             self.join()
 
     def _set_aside(self, query: Tensor, columns: Tensor, similarity: Tensor, last: Tensor, start: int) -> None:
-        """Shapes: query: (P,);  columns: (P, any);  similarity: (Q, n);  last: (Q, 1)."""
+        """Shapes: query: (P,);  columns: (P, any);  similarity: (Q, n);  last: (Q, 1) `comparable`."""
         scores = similarity.view(-1).take((query * similarity.shape[1]).unsqueeze(1) + columns)
-        pair, place = _where(scores > last[query])  # (E,)
-        self._aside.append((query[pair], columns[pair, place] + start, scores[pair, place]))
+        pair, place = _where(comparable(scores) > last[query])  # (E,)
+        self._aside.append((query[pair], columns[pair, place] + start, scores[pair, place].float()))
         self._waiting += len(pair)
 
     def _join_chunk(self, similarity: Tensor, start: int) -> None:
-        scores, columns = _best_of_chunk(similarity, min(self.scores.shape[1], similarity.shape[1]))
+        scores, columns = _best_of_chunk(similarity.float(), min(self.scores.shape[1], similarity.shape[1]))
         self._join(scores, columns + start)
 
     def _join(self, scores: Tensor, rows: Tensor) -> None:
@@ -201,8 +206,9 @@ def scan(
     chunk: int | None = None,
     query_chunk: int = 1024,
     product: Product | None = None,
+    precision: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor]:
-    """Rows with the highest inner products in float32, best first; ties fall as they may. Absent images take part.
+    """Rows with the highest inner products, best first; ties fall as they may. Absent images take part.
 
     Args:
         queries: on the device that computes.
@@ -211,6 +217,8 @@ def scan(
         chunk: images at a time; memory is `query_chunk` x `chunk` numbers, however large the collection is.
         query_chunk: queries at a time.
         product: of queries and images (default: the fastest one; all give the same candidates but for rounding).
+        precision: in which they are multiplied, and scores written. In half precision a query's are right only if the
+            last one is above 0.
 
     Shapes:
         queries: (Q, D) float32;  embeddings: (I, D)
@@ -220,17 +228,19 @@ def scan(
         NonFiniteRow: an embedding in a file holds NaN or infinity.
     """
     chunk = chunk or _CHUNK.get(queries.device.type, _CHUNK["cpu"])
+    queries = queries.to(precision)
     parts = queries.split(query_chunk)
     best = [_Best(len(part), count, queries.device) for part in parts]
     product = product or product_for(queries)
-    memory = torch.empty(min(query_chunk, len(queries)) * min(chunk, len(embeddings)), device=queries.device)
+    memory = queries.new_empty(min(query_chunk, len(queries)) * min(chunk, len(embeddings)))
     check = torch.zeros((), device=queries.device)
     for start, images in chunks_of(embeddings, chunk, queries.device):
+        images = images.to(precision)
         for part, part_best in zip(parts, best):
             shape = len(part), len(images)
             similarity = product(part, images, memory[: shape[0] * shape[1]].view(shape))  # always the same memory
             part_best.offer(similarity, start)
-        check += similarity[0].sum()  # one query tells: its product with NaN or infinity isn't finite
+        check += similarity[0].float().sum()  # one query tells: its product with NaN or infinity isn't finite
     if isinstance(embeddings, np.ndarray) and not bool(check.isfinite()):
         refuse_broken(embeddings)
     for part_best in best:
@@ -249,6 +259,7 @@ def exact_search(
     query_chunk: int = 1024,
     largest_norm: float | None = None,
     product: Product | None = None,
+    precisions: Precisions | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The k rows of a collection with the highest inner product, rounded once to float32; ties go to the lower row.
 
@@ -263,7 +274,9 @@ def exact_search(
         exclude: (Q,) a row that must not be returned, −1 for none.
         query_chunk: queries at a time.
         largest_norm: an upper bound of the rows' norms; found by reading them where it isn't given.
-        product: of the scan (default: the fastest one). It changes nothing but time.
+        product: of the scan, which is then in float32 (default: the fastest one). It changes nothing but time.
+        precisions: of scans (default: `scan_precisions`). They change nothing but time; who searches a collection
+            again and again keeps them.
 
     Shapes:
         queries: (Q, D);  embeddings: (I, D);  exclude: (Q,)
@@ -273,11 +286,42 @@ def exact_search(
         NonFiniteRow: an embedding in a file holds NaN or infinity.
     """
     queries = queries.to(device, torch.float32)
+    scores, ids = torch.zeros(len(queries), k), torch.full((len(queries), k), NO_IMAGE)
     if not len(queries) or not len(embeddings):
-        return torch.zeros(len(queries), k), torch.full((len(queries), k), NO_IMAGE)
+        return scores, ids
+    precisions = precisions or scan_precisions(queries.device)
+    some = k + MARGIN + (exclude is not None)
+    if largest_norm is None and len(embeddings) > some:
+        largest_norm = _largest_norm(embeddings)
+    again = torch.arange(len(queries))
     with full_precision():
-        candidates = scan(queries, embeddings, k + MARGIN + (exclude is not None), chunk, query_chunk, product)
-        return rerank_exactly(queries, embeddings, *candidates, k, exclude, largest_norm)
+        for precision in precisions.worth_it:
+            if precision in HALF and (product is not None or not _is_worth_rounding(queries, embeddings)):
+                continue
+            count = 2 * some + _ROUNDED_MARGIN if precision in HALF else some
+            part = queries[again.to(queries.device)]
+            excluded = None if exclude is None else exclude[again.to(exclude.device)]
+            found = scan(part, embeddings, count, chunk, query_chunk, product, precision)
+            scores[again], ids[again], open_still = _rerank_what_is_told(
+                part, embeddings, *found, k, excluded, largest_norm, precision
+            )
+            precisions.tell(precision, len(again), int(open_still.sum()))
+            again = again[open_still]
+            if not len(again):
+                return scores, ids
+        _search_again(scores, ids, again, queries, embeddings, k, exclude)
+    return scores, ids
+
+
+def _is_worth_rounding(queries: Tensor, embeddings: Embeddings) -> bool:
+    """Shapes: queries: (Q, D);  embeddings: (I, D)."""
+    return len(queries) >= _WORTH_ROUNDING[0] and len(embeddings) >= _WORTH_ROUNDING[1]
+
+
+def scan_precisions(device: str | torch.device) -> Precisions:
+    """What `exact_search` scans in: on a CPU what is fastest there; on a GPU, where none was measured, float32."""
+    device = torch.device(device)
+    return Precisions(fast_precision(device) if device.type == "cpu" else torch.float32)
 
 
 @torch.no_grad()
@@ -300,19 +344,61 @@ def rerank_exactly(
     Raises:
         NonFiniteRow: a candidate's embedding in a file holds NaN or infinity.
     """
+    scores, ids, open_still = _rerank_what_is_told(
+        queries, embeddings, candidate_scores, candidates, k, exclude, largest_norm
+    )
+    _search_again(scores, ids, open_still.nonzero().squeeze(1), queries, embeddings, k, exclude)
+    return scores, ids
+
+
+def _rerank_what_is_told(
+    queries: Tensor,
+    embeddings: Embeddings,
+    candidate_scores: Tensor,
+    candidates: Tensor,
+    k: int,
+    exclude: Tensor | None,
+    largest_norm: float | None,
+    precision: torch.dtype = torch.float32,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The k best of the candidates, and for which queries another image could be among the k best.
+
+    Shapes:
+        queries: (Q, D) float32;  embeddings: (I, D);  exclude: (Q,)
+        candidate_scores: (Q, C) of a scan in a precision, best first;  candidates: (Q, C) rows, −1 where there is none
+        returns: scores (Q, k) float32, ids (Q, k) int64, open still (Q,) bool, on the CPU
+    """
     scores, ids = rerank(queries, embeddings, candidates, k, exclude)
     if candidates.shape[1] >= len(embeddings):
-        return scores, ids  # every image is a candidate
+        return scores, ids, torch.zeros(len(queries), dtype=torch.bool)  # every image is a candidate
     norm = _largest_norm(embeddings) if largest_norm is None else largest_norm
-    # |computed − true| ≤ D·u/(1 − D·u)·|q|·|x| for a sum in any order; 2 more for rounding the true one, and for norm.
-    error = rounding_error(queries.shape[1] + 2) * norm
-    bound = candidate_scores[:, -1].cpu().double() + error * torch.linalg.vector_norm(queries, dim=1).cpu().double()
+    last = candidate_scores[:, -1].cpu().double()
+    bound = last + ROUNDOFF[precision] * last.abs() + error_of_scan(queries, norm, precision).cpu()
     kth = scores[:, -1].double().masked_fill(ids[:, -1] == NO_IMAGE, float("-inf"))
-    again = (~(kth > bound)).nonzero().squeeze(1)
+    told = kth > bound  # never where one isn't a number
+    if precision in HALF:
+        told &= last > 0  # see `comparable`
+    return scores, ids, ~told
+
+
+def _search_again(
+    scores: Tensor,
+    ids: Tensor,
+    again: Tensor,
+    queries: Tensor,
+    embeddings: Embeddings,
+    k: int,
+    exclude: Tensor | None,
+) -> None:
+    """Search some queries in float64, and write what is found.
+
+    Shapes:
+        scores: (Q, k), changed;  ids: (Q, k), changed;  again: (A,) on the CPU
+        queries: (Q, D) float32;  embeddings: (I, D);  exclude: (Q,)
+    """
     for rows in again.split(1024) if len(again) else ():  # an empty tensor splits into one empty part
         chosen = None if exclude is None else exclude[rows.to(exclude.device)]
         scores[rows], ids[rows] = search_in_float64(queries[rows.to(queries.device)], embeddings, k, chosen)
-    return scores, ids
 
 
 @torch.no_grad()
