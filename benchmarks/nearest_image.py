@@ -16,7 +16,8 @@ from pairs import alternate, exit_status, machine, verdict
 from torch import Tensor
 
 from visual_grounding.retrieval.faiss_index import import_faiss
-from visual_grounding.retrieval.nearest import NearestImage, fast_precision
+from visual_grounding.retrieval.half_precision import fast_precision
+from visual_grounding.retrieval.nearest import NearestImage
 
 FAISS_GOAL, PRODUCT_GOAL = 1 / 0.95, 1 / 1.5  # of time
 

@@ -34,6 +34,11 @@ def adversaries() -> dict[str, tuple[Tensor, Tensor]]:
     absent[torch.rand(700, generator=torch.Generator().manual_seed(2)) < 0.9] = 0
     absent[:100] = 0
     cone = normalize(0.3 * images + torch.ones(24), dim=1)
+    # Numbers whose squares are 0 in float32, if they are tiny; in bfloat16 the first image is nearer than the last.
+    almost = torch.full((1, 64), 1 + 0.99 * 2.0**-8)
+    nearly = torch.ones(62, 64)
+    nearly[0, :29] = 1 + 2.0**-7
+    nearly[61] = almost
     growing = torch.linspace(0.01, 1, 700).unsqueeze(1) * torch.ones(24)
     similar = one_step_apart(700, 24)
     return {
@@ -50,6 +55,8 @@ def adversaries() -> dict[str, tuple[Tensor, Tensor]]:
         "small integers": (numbers(40, 24).round(), numbers(700, 24, seed=1).round()),
         "few small integers": (numbers(40, 2).round(), numbers(700, 2, seed=1).round()),
         "tiny": (queries * 1e-30, images * 1e-30),
+        "tiny queries": (almost * 2.0**-80, nearly),
+        "tiny images": (almost, nearly * 2.0**-80),
         "subnormal products": (queries * 1e-20, images * 1e-19),
         "subnormal": (queries, images * 1e-41),
         "large": (queries * 1e18, images * 1e18),

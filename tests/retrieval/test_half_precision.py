@@ -1,5 +1,6 @@
 """Scans in half precision: exact search finds the same bit by bit; bounds; what isn't told; what isn't worth it."""
 
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from torch.nn.functional import normalize
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval import search
 from visual_grounding.retrieval.half_precision import (
-    HALF,
     ROUNDOFF,
     Precisions,
     error_of_scan,
@@ -23,14 +23,15 @@ from visual_grounding.retrieval.half_precision import (
     largest_error,
 )
 from visual_grounding.retrieval.index import Index, build_index
-from visual_grounding.retrieval.search import exact_search, scan, scan_precisions
+from visual_grounding.retrieval.products import product_of_blas
+from visual_grounding.retrieval.search import exact_search, is_worth_rounding, scan, scan_precisions
 
 HALVES = [torch.bfloat16, torch.float16]
 
 
 @pytest.fixture(autouse=True)
-def few_queries_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "_WORTH_ROUNDING", (1, 1))
+def whatever_is_searched_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "is_worth_rounding", lambda *_: True)
 
 
 @pytest.fixture
@@ -39,9 +40,10 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[torch.dtype, int]]:
     ran: list[tuple[torch.dtype, int]] = []
     in_float64 = search.search_in_float64
 
-    def scanned(queries: Tensor, embeddings: Any, count: int, *rest: Any) -> Any:
-        ran.append((rest[-1], len(queries)))
-        return scan(queries, embeddings, count, *rest)
+    def scanned(*args: Any) -> Any:
+        bound = signature(scan).bind(*args).arguments
+        ran.append((bound["precision"], len(bound["queries"])))
+        return scan(*args)
 
     def searched(queries: Tensor, *rest: Any) -> Any:
         ran.append((torch.float64, len(queries)))
@@ -108,8 +110,8 @@ def test_what_a_precision_cannot_tell_goes_to_the_next(scans: list[tuple[torch.d
     images[2000:] = images[1]  # equal
     queries = torch.cat([images[2:7], images[:1], images[1:2], torch.zeros(1, 64)])
     found = exact_search(queries, images, 3, precisions=Precisions(torch.bfloat16))
-    # All scores of the empty query are 0, of which no scan tells that they are the highest ones.
-    assert scans == [(torch.bfloat16, 8), (torch.float32, 3), (torch.float64, 2)]
+    # All scores of the empty query are 0, of which no scan could tell that they are the highest ones: it needs none.
+    assert scans == [(torch.bfloat16, 7), (torch.float32, 2), (torch.float64, 2)]
     assert found[1][6:].tolist() == [[1, 2000, 2001], [0, 1, 2]]
 
 
@@ -125,27 +127,59 @@ def test_half_precision_is_given_up_where_it_tells_nothing(scans: list[tuple[tor
 
 def test_half_precision_is_kept_where_it_tells_of_half_the_queries() -> None:
     precisions = Precisions(torch.float16)
-    precisions.tell(torch.float16, 1000, 1000)  # too few to judge by
-    precisions.tell(torch.float32, 9000, 9000)  # of which nothing is learned
+    precisions.note(torch.float16, 1000, 1000)  # too few to judge by
+    precisions.note(torch.float32, 9000, 9000)  # of which nothing is learned
     assert precisions.worth_it == [torch.float16, torch.float32]
-    precisions.tell(torch.float16, 1000, 0)
+    precisions.note(torch.float16, 1000, 0)
     assert precisions.worth_it == [torch.float16, torch.float32]
-    precisions.tell(torch.float16, 0, 1)
+    precisions.note(torch.float16, 0, 1)
     assert precisions.worth_it == [torch.float32] == Precisions(torch.float32).worth_it
 
 
-def test_few_queries_or_images_or_a_product_of_float32_are_scanned_in_float32(
+def test_a_product_of_float32_is_scanned_in_float32(scans: list[tuple[torch.dtype, int]]) -> None:
+    exact_search(units(5, 16), units(500, 16), 2, precisions=Precisions(torch.bfloat16), product=product_of_blas)
+    assert scans == [(torch.float32, 5)]
+
+
+def test_what_is_worth_rounding_by_hand() -> None:
+    """1,024 images for a candidate, 2^17 numbers, and 64 queries."""
+
+    def is_worth(queries: int, images: int, size: int, count: int) -> bool:
+        return is_worth_rounding(torch.empty(queries, size), torch.empty(images, size), count)
+
+    assert is_worth(64, 32 * 1024, 128, 32)
+    assert not is_worth(63, 32 * 1024, 128, 32) and not is_worth(64, 32 * 1024, 127, 32)
+    assert not is_worth(64, 32 * 1024, 128, 33) and not is_worth(64, 32 * 1024 - 1, 999, 32)
+
+
+def test_many_queries_of_many_images_are_scanned_in_what_is_fast(
     scans: list[tuple[torch.dtype, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from visual_grounding.retrieval.products import product_of_blas
+    monkeypatch.setattr(search, "is_worth_rounding", is_worth_rounding)
+    monkeypatch.setattr(search, "fast_precision", lambda device: torch.bfloat16)
+    images = units(24 * 1024, 160, seed=1)
+    for queries, count in ((63, 4), (64, 4), (64, 5)):  # 24 and 26 candidates
+        exact_search(images[:queries], images, count, largest_norm=1.0)
+    assert scans == [(torch.float32, 63), (torch.bfloat16, 64), (torch.float32, 64)]
 
-    monkeypatch.setattr(search, "_WORTH_ROUNDING", (5, 500))
-    images, halves = units(500, 16, seed=1), Precisions(torch.bfloat16)
-    exact_search(units(5, 16), images, 2, precisions=halves, product=product_of_blas)
-    exact_search(units(4, 16), images, 2, precisions=halves)
-    exact_search(units(5, 16), images[1:], 2, precisions=halves)
-    exact_search(units(5, 16), images, 2, precisions=halves)
-    assert scans == [(torch.float32, 5), (torch.float32, 4), (torch.float32, 5), (torch.bfloat16, 5)]
+
+def test_products_in_half_precision_have_few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN keeps something for each number of queries that it has seen."""
+    shapes, offered, offer = set(), set(), search._Best.offer
+
+    def product(queries: Tensor, images: Tensor, memory: Tensor) -> Tensor:
+        shapes.add((len(queries), len(images), *memory.shape))
+        return product_of_blas(queries, images, memory)
+
+    monkeypatch.setattr(search, "product_for", lambda queries: product)
+    monkeypatch.setattr(
+        search._Best, "offer", lambda self, found, at: offered.add(len(found)) or offer(self, found, at)
+    )
+    for queries in (1, 63, 64, 65, 130):
+        found = scan(units(130, 8)[:queries], units(300, 8, seed=1), 20, 200, 100, precision=torch.bfloat16)
+        assert [len(each) for each in found] == [queries] * 2
+    assert shapes == {(count, images, count, images) for count in (64, 128) for images in (200, 100)}
+    assert offered == {1, 63, 64, 65, 100, 30}
 
 
 def test_an_index_remembers_what_was_worth_it(tmp_path, scans: list[tuple[torch.dtype, int]], monkeypatch) -> None:
@@ -246,7 +280,24 @@ def test_row_that_is_no_number_is_refused(value: float, row: int) -> None:
     images[row, 3] = value
     for precision in PRECISIONS:
         with pytest.raises(search.NonFiniteRow, match=f"row {row} of the embeddings"):
-            exact_search(units(4, 8), images, 2, chunk=100, precisions=Precisions(precision))
+            exact_search(units(4, 8), images, 2, chunk=100, largest_norm=1.0, precisions=Precisions(precision))
+
+
+def test_row_that_is_no_number_is_refused_though_it_is_nobodys_candidate() -> None:
+    images, queries = units(300, 8).numpy(), units(4, 8)
+    images[150, 3] = -np.inf
+    queries[:, 3] = queries[:, 3].abs()
+    for precision in PRECISIONS:
+        with pytest.raises(search.NonFiniteRow, match="row 150 of the embeddings"):
+            exact_search(queries, images, 2, chunk=100, largest_norm=1.0, precisions=Precisions(precision))
+
+
+@pytest.mark.parametrize("chunk", [3, 7, 20])
+def test_scores_that_are_infinite_in_half_precision_alone_are_found(chunk: int) -> None:
+    images, queries = units(20, 4), units(5, 4, seed=1)
+    images[::2, 0] = -3.4e38
+    for precision in HALVES:
+        check(queries, images, 12, precision, chunk=chunk)
 
 
 def test_fast_precision_is_what_the_processor_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,4 +309,3 @@ def test_fast_precision_is_what_the_processor_multiplies(monkeypatch: pytest.Mon
     assert fast_precision(torch.device("cpu")) == torch.bfloat16
     monkeypatch.delattr(torch.cpu, "_is_avx512_bf16_supported")  # as in another torch
     assert fast_precision(torch.device("cpu")) == torch.float32
-    assert {torch.bfloat16, torch.float16} == HALF

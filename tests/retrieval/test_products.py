@@ -22,6 +22,16 @@ def test_products_agree_with_one_worked_by_hand(name: str) -> None:
     assert found.tolist() == [[11.0, 17.0, 0.5], [-4.0, -6.0, 0.0]]
 
 
+@pytest.mark.parametrize(("queries", "rows"), [(0, 0), (1, 64), (64, 64), (65, 128)])
+def test_onednn_sees_few_numbers_of_queries(queries: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, linear = [], torch.nn.functional.linear
+    monkeypatch.setattr(
+        torch.nn.functional, "linear", lambda rows, images: seen.append(len(rows)) or linear(rows, images)
+    )
+    found = products.product_of_onednn(torch.ones(queries, 3), torch.ones(5, 3), torch.empty(queries, 5))
+    assert found.tolist() == [[3.0] * 5] * queries and seen == [rows]
+
+
 @pytest.mark.parametrize("fast", range(3))
 def test_a_scan_times_each_product_and_goes_on_with_the_fastest(fast: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []

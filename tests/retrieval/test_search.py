@@ -98,6 +98,16 @@ def test_top_k_agrees_with_a_stable_sort_when_ties_straddle_the_last_place() -> 
         assert torch.equal(columns, order[:, :k]) and torch.equal(values, expected[:, :k])
 
 
+def test_candidates_of_faiss_that_are_all_there_are_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fills up with −1 and −∞ where fewer images are there."""
+    monkeypatch.setattr(search, "search_in_float64", lambda *_: pytest.fail("isn't needed"))
+    embeddings = torch.zeros(40, 2)
+    embeddings[5] = torch.tensor([0.6, 0.8])
+    candidates = torch.tensor([[0.6, float("-inf")]]), torch.tensor([[5, -1]])
+    scores, ids = search.rerank_exactly(torch.tensor([[1.0, 0.0]]), embeddings, *candidates, 1)
+    assert (ids.tolist(), scores.tolist()) == ([[5]], [[pytest.approx(0.6)]])
+
+
 def test_top_k_takes_what_is_no_number_for_the_highest() -> None:
     infinite, nan = float("inf"), float("nan")
     values, columns = top_k(torch.tensor([[nan, 1.0, infinite, infinite, infinite, -nan, 2.0]]), 4)

@@ -4,6 +4,8 @@ Scans find candidates, which are scored again exactly (search.py, nearest.py): s
 found, if what it may be wrong by is reckoned with. What it can't tell is scanned again in float32.
 """
 
+from collections import Counter
+
 import torch
 from torch import Tensor
 
@@ -32,24 +34,27 @@ class Precisions:
 
     Args:
         first: bfloat16, float16 or float32.
+
+    Attributes:
+        asked: queries that were scanned in each precision.
+        undecided: of these, how many the scan left to the next.
     """
 
     def __init__(self, first: torch.dtype) -> None:
         self._scans = list(dict.fromkeys([first, torch.float32]))
-        self._asked = self._undecided = 0  # of half precision
+        self.asked: Counter[torch.dtype] = Counter()
+        self.undecided: Counter[torch.dtype] = Counter()
 
     @property
     def worth_it(self) -> list[torch.dtype]:
         """Those that are, the fastest first."""
         return list(self._scans)
 
-    def tell(self, precision: torch.dtype, asked: int, undecided: int) -> None:
-        """How many queries were asked of a scan, and of how many it didn't tell."""
-        if precision not in HALF:
-            return
-        self._asked += asked
-        self._undecided += undecided
-        if self._asked > _TRIED and self._undecided > self._asked / 2:
+    def note(self, precision: torch.dtype, asked: int, undecided: int) -> None:
+        """Count queries that were asked of a scan, and those of which it didn't tell."""
+        self.asked[precision] += asked
+        self.undecided[precision] += undecided
+        if precision in HALF and _TRIED < self.asked[precision] < 2 * self.undecided[precision]:
             self._scans = [torch.float32]
 
 
@@ -62,6 +67,16 @@ def comparable(scores: Tensor) -> Tensor:
         scores and returned: any
     """
     return scores.view(torch.int16) if scores.dtype in HALF else scores
+
+
+def lengths(vectors: Tensor) -> Tensor:
+    """Euclidean norms. In float32 squares of small numbers would be 0, and what a scan may be wrong by with them.
+
+    Shapes:
+        vectors: (n, D)
+        returns: (n,) float32
+    """
+    return torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64).float()
 
 
 def largest_error(
@@ -93,11 +108,11 @@ def error_of_scan(queries: Tensor, largest_norm: float, precision: torch.dtype) 
         returns: (Q,) float64
     """
     size = queries.shape[1]
-    norm = torch.linalg.vector_norm(queries, dim=1)  # (Q,)
+    norm = lengths(queries)  # (Q,)
     if precision not in HALF:
         # |computed − true| ≤ D·u/(1 − D·u)·|q|·|x| for a sum in any order; 2 more for rounding the true one, and norms.
         return rounding_error(size + 2) * largest_norm * norm.double()
-    loss = torch.linalg.vector_norm(queries - queries.to(precision).float(), dim=1)  # (Q,)
+    loss = lengths(queries - queries.to(precision).float())  # (Q,)
     largest = norm.new_tensor(largest_norm)
     error = largest_error(
         norm, loss, largest, ROUNDOFF[precision] * largest + size * SMALLEST[precision], size, precision

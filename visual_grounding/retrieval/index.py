@@ -83,7 +83,7 @@ class Index:
             )
         self._searcher: FaissSearcher | None = None
         self._nearest: NearestImage | None = None
-        self._seen: dict[str, Precisions] = {}
+        self._scans: dict[str, Precisions] = {}
 
     def __getstate__(self) -> dict[str, object]:
         return {"folder": self.folder}  # memory maps and faiss's files are opened again, in another process say
@@ -200,7 +200,7 @@ class Index:
 
     def _precisions(self, device: str | torch.device) -> Precisions:
         """What was seen to be worth it on a kind of device."""
-        return self._seen.setdefault(torch.device(device).type, scan_precisions(device))
+        return self._scans.setdefault(torch.device(device).type, scan_precisions(device))
 
     @contextmanager
     def _sound(self) -> Iterator[None]:

@@ -11,14 +11,13 @@ still (equal ones), every score is computed in float64. So the precision never c
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .half_precision import HALF, ROUNDOFF, SMALLEST, Precisions, comparable, fast_precision, largest_error
+from .half_precision import HALF, ROUNDOFF, SMALLEST, Precisions, comparable, fast_precision, largest_error, lengths
 from .image_ids import NO_IMAGE
 from .search import RESCORED, Embeddings, chunks_of, full_precision, refuse_broken, search_in_float64
 
@@ -112,7 +111,7 @@ class NearestImage:
         ids = torch.full((len(queries),), NO_IMAGE, device=self.device)
         if not len(queries) or not len(self.embeddings):
             return scores.cpu(), ids.cpu()
-        with _exact_products():
+        with full_precision():
             empty = ~queries.any(dim=1)
             if bool(empty.any()):  # all scores are 0
                 ids[empty] = self._first_present()
@@ -122,7 +121,7 @@ class NearestImage:
                 for part in again.split(self._sizes.queries) if len(again) else ():
                     scores[part], ids[part], undecided = self._scan(queries[part], precision)
                     left.append(part[undecided])
-                    self._precisions.tell(precision, len(part), len(left[-1]))
+                    self._precisions.note(precision, len(part), len(left[-1]))
                 again = torch.cat(left) if left else again
             for part in again.split(1024) if len(again) else ():
                 found = search_in_float64(queries[part], self.embeddings, 1, None)
@@ -140,8 +139,7 @@ class NearestImage:
         ids = torch.full((len(queries),), NO_IMAGE, device=self.device)
         undecided = torch.zeros(len(queries), dtype=torch.bool, device=self.device)
         rounded = queries.to(precision)  # (Q, D)
-        norm = torch.linalg.vector_norm(queries, dim=1)  # (Q,)
-        loss = torch.linalg.vector_norm(queries - rounded.float(), dim=1)  # (Q,)
+        norm, loss = lengths(queries), lengths(queries - rounded.float())  # (Q,)
         for chunk in self._chunks(precision):
             maxima = _highest_of_blocks(chunk.rounded, rounded, self._sizes)  # (blocks, Q)
             error = largest_error(norm, loss, chunk.norm, chunk.loss, queries.shape[1], precision)
@@ -171,7 +169,7 @@ class NearestImage:
 
     def _prepare(self, start: int, images: Tensor, precision: torch.dtype) -> _Chunk:
         """Shapes: images: (n, D)."""
-        norms = torch.linalg.vector_norm(images, dim=1)  # (n,)
+        norms = lengths(images)  # (n,)
         if isinstance(self.embeddings, np.ndarray) and not bool(norms.sum().isfinite()):
             refuse_broken(self.embeddings)
         rows = torch.arange(start, start + len(images), device=self.device)
@@ -180,7 +178,7 @@ class NearestImage:
             images, rows, norms = images[present], rows[present], norms[present]
         rounded = images.to(precision)
         none = norms.new_zeros(1)
-        loss = torch.linalg.vector_norm(images - rounded.float(), dim=1) if precision in HALF else none
+        loss = lengths(images - rounded.float()) if precision in HALF else none
         return _Chunk(images, rows, rounded, torch.cat([norms, none]).max(), torch.cat([loss, none]).max())
 
     def _first_present(self) -> int:
@@ -296,15 +294,3 @@ def _keep_better(best: Tensor, ids: Tensor, query: Tensor, scores: Tensor, rows:
     ids.masked_fill_(better, beyond)
     wins = scores == best[query]  # (P,)
     ids.scatter_reduce_(0, query, rows.masked_fill(~wins, beyond), "amin")
-
-
-@contextmanager
-def _exact_products() -> Iterator[None]:
-    """Products as the bounds suppose them, whatever was chosen for training: sums in float32 in any precision."""
-    with ExitStack() as stack:
-        stack.enter_context(full_precision())
-        cuda = torch.backends.cuda.matmul
-        for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
-            stack.callback(setattr, cuda, name, getattr(cuda, name))
-            setattr(cuda, name, False)
-        yield
