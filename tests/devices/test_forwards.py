@@ -37,6 +37,7 @@ ASKS_FOR_NUMBERS = {
     "retrieval.nearest:NearestImage.of": "whether a query is empty",
     "retrieval.recall:retrieval_ranks": "which images have a caption",
     "retrieval.recall:token_recall_summary": "which tokens there are",
+    "retrieval.search:_largest_norm": "how long the longest image is",
     "retrieval.search:rerank": "whether a score is 0",
     "retrieval.search:top_k": "whether the k-th score is tied",
 }

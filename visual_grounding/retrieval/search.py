@@ -546,7 +546,7 @@ def _largest_norm(embeddings: Embeddings) -> float:
     """The highest norm of a row."""
     device = torch.device("cpu") if isinstance(embeddings, np.ndarray) else embeddings.device
     chunks = chunks_of(embeddings, _CHUNK["cpu"], device)
-    return max(float(lengths(images).max()) for _, images in chunks)
+    return float(torch.stack([lengths(images).max() for _, images in chunks]).max())
 
 
 @contextmanager
