@@ -3,6 +3,7 @@
 from functools import cache
 
 import torch
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -70,3 +71,26 @@ def adversaries() -> dict[str, tuple[Tensor, Tensor]]:
         "one image": (queries, images[:1]),
         "one number": (numbers(40, 1), numbers(700, 1, seed=1)),
     }
+
+
+@st.composite
+def collections(draw: st.DrawFn, most: int) -> tuple[Tensor, Tensor]:
+    """Queries and up to `most` images, with copies, rounding, absent ones and neighbours."""
+    size, images, queries = draw(st.integers(1, 40)), draw(st.integers(1, most)), draw(st.integers(1, 7))
+    seed = draw(st.integers(0, 2**32 - 1))
+    generator = torch.Generator().manual_seed(seed)
+    text, distinct = numbers(queries, size, seed=seed), numbers(draw(st.integers(1, images)), size, seed=seed + 1)
+    distinct = distinct + draw(st.sampled_from([0, 1, 30])) * numbers(1, size, seed=seed + 2)  # a cone
+    if draw(st.booleans()):
+        text, distinct = normalize(text, dim=1), normalize(distinct, dim=1)
+    if draw(st.booleans()):
+        text, distinct = text.half().float(), distinct.half().float()
+    if draw(st.booleans()):
+        text, distinct = text.round(), distinct.round()
+    embeddings = distinct[torch.randint(0, len(distinct), (images,), generator=generator)]
+    if draw(st.booleans()):
+        # Not what follows 0: a sum that loses 1e-45 beside 1 depends on its order, in float64 too.
+        following = torch.nextafter(embeddings, numbers(images, size, seed=seed + 3))
+        embeddings = following.where(embeddings != 0, embeddings)
+    embeddings[torch.rand(images, generator=generator) < draw(st.sampled_from([0.0, 0.1, 0.9]))] = 0
+    return text * draw(st.sampled_from([1.0, -1.0])), embeddings

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hard_to_search import PRECISIONS, adversaries, numbers, units
+from hard_to_search import PRECISIONS, adversaries, collections, numbers, units
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_retriever import make_retriever, make_sentences, make_store
@@ -61,31 +61,8 @@ def test_nearest_image_is_that_of_exact_search_bit_by_bit(name: str, precision: 
     check(queries, images, precision, SMALL)
 
 
-@st.composite
-def collections(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
-    """Queries and images, with copies, rounding, absent ones and neighbours."""
-    size, images, queries = draw(st.integers(1, 40)), draw(st.integers(1, 300)), draw(st.integers(1, 7))
-    seed = draw(st.integers(0, 2**32 - 1))
-    generator = torch.Generator().manual_seed(seed)
-    text, distinct = numbers(queries, size, seed=seed), numbers(draw(st.integers(1, images)), size, seed=seed + 1)
-    distinct = distinct + draw(st.sampled_from([0, 1, 30])) * numbers(1, size, seed=seed + 2)  # a cone
-    if draw(st.booleans()):
-        text, distinct = normalize(text, dim=1), normalize(distinct, dim=1)
-    if draw(st.booleans()):
-        text, distinct = text.half().float(), distinct.half().float()
-    if draw(st.booleans()):
-        text, distinct = text.round(), distinct.round()
-    embeddings = distinct[torch.randint(0, len(distinct), (images,), generator=generator)]
-    if draw(st.booleans()):
-        # Not what follows 0: a sum that loses 1e-45 beside 1 depends on its order, in float64 too.
-        following = torch.nextafter(embeddings, numbers(images, size, seed=seed + 3))
-        embeddings = following.where(embeddings != 0, embeddings)
-    embeddings[torch.rand(images, generator=generator) < draw(st.sampled_from([0.0, 0.1, 0.9]))] = 0
-    return text * draw(st.sampled_from([1.0, -1.0])), embeddings
-
-
 @settings(max_examples=100, deadline=None)
-@given(collections(), st.sampled_from(PRECISIONS), st.booleans())
+@given(collections(300), st.sampled_from(PRECISIONS), st.booleans())
 def test_nearest_image_is_that_of_exact_search_for_any_collection(collection, precision, small: bool) -> None:
     check(*collection, precision, SMALL if small else None)
 

@@ -246,6 +246,20 @@ def test_blocks_of_any_layout_hold_each_image_once(lanes: int, chunk: int, monke
     assert (scores.tolist(), ids.tolist()) == naive_search(queries, embeddings, 6)
 
 
+def test_products_of_a_search_sum_in_float32_whatever_was_chosen() -> None:
+    cuda = torch.backends.cuda.matmul
+    assert cuda.allow_fp16_reduced_precision_reduction and cuda.allow_bf16_reduced_precision_reduction
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with search.full_precision():
+            assert torch.get_float32_matmul_precision() == "highest"
+            assert not cuda.allow_fp16_reduced_precision_reduction
+            assert not cuda.allow_bf16_reduced_precision_reduction
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert cuda.allow_fp16_reduced_precision_reduction and cuda.allow_bf16_reduced_precision_reduction
+
+
 def test_exact_search_keeps_the_precision_that_was_chosen_for_training() -> None:
     torch.set_float32_matmul_precision("medium")
     try:
