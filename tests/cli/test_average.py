@@ -96,7 +96,12 @@ def test_average_remembers_the_vokens_of_any_and_takes_those_that_were_chosen_ot
 @pytest.mark.parametrize("known_by", ["cfg", "args", "dataclass"])
 @pytest.mark.parametrize(
     ("name", "own", "other"),
-    [("encoder_attention_heads", 2, 4), ("activation_fn", "relu", "gelu"), ("no_scale_embedding", True, False)],
+    [
+        ("encoder_attention_heads", 2, 4),
+        ("activation_fn", "relu", "gelu"),
+        ("no_scale_embedding", True, False),
+        ("visual_gate", "add", "interpolate"),
+    ],
 )
 def test_average_exits_with_2_when_the_same_weights_mean_something_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], known_by: str, name: str, own: object, other: object
@@ -113,6 +118,28 @@ def test_average_exits_with_2_when_the_same_weights_mean_something_else(
     said = capsys.readouterr().err
     assert f"checkpoints should be trained with the same --{name.replace('_', '-')}, but {tmp_path}/1.pt was" in said
     assert f" was with {own}, and {tmp_path}/2.pt with {other}: their weights have the same shapes, but mean" in said
+
+
+@pytest.mark.parametrize("name", ["bert_config", "grounded_config"])
+def test_average_exits_with_2_when_encoders_of_the_same_shapes_compute_something_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    def state(said: object) -> dict[str, Any]:
+        return {"args": argparse.Namespace(arch="visual_aware_bert", **{name: said})}
+
+    def encoders(**config: object) -> dict[str, Any]:
+        config = {"num_attention_heads": 4, "hidden_dropout_prob": 0.1, "transformers_version": "5", **config}
+        return state(json.dumps([{"closes": False}, {"config": config}]))
+
+    more = encoders(hidden_dropout_prob=0.2, transformers_version="6", dtype="float32", new=1)
+    assert average(tmp_path, encoders(), more, state(None), state("{"), state(3), state("7"), encoders()) == 0
+    assert average(tmp_path, encoders(), encoders(num_attention_heads=8)) == 2
+    said = capsys.readouterr().err
+    assert f"trained with the same {name}.1.config.num_attention_heads, but {tmp_path}/0.pt was with 4, and" in said
+    assert average(tmp_path, encoders(), encoders(hidden_act="relu"), encoders(hidden_act="gelu")) == 2
+    assert (
+        f"with the same {name}.1.config.hidden_act, but {tmp_path}/1.pt was with relu, and" in capsys.readouterr().err
+    )
 
 
 def test_average_exits_with_2_when_epochs_are_too_few(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

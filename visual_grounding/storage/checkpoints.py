@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from ..errors import InputError
-from .outside import open_file
+from .outside import open_file, parse_json
 from .signature import made_alike
 from .weights import check_tensors
 
@@ -29,8 +29,11 @@ from .weights import check_tensors
 _WITHOUT_SHAPE = (
     "encoder_attention_heads", "decoder_attention_heads", "visual_attention_heads", "activation_fn",
     "encoder_normalize_before", "decoder_normalize_before", "no_decoder_final_norm", "no_scale_embedding",
-    "no_token_positional_embeddings", "sentence_level",
+    "no_token_positional_embeddings", "sentence_level", "visual_gate",
 )  # fmt: skip
+_ENCODERS = ("bert_config", "grounded_config")  # JSON of the encoders that a model begins with
+# What says how they learned, or where they are from.
+_OF_TRAINING = re.compile(r"dropout|initializer|checkpointing|label|_name_or_path|architectures|dtype|_version")
 _MOST_COUNTED = 2**31  # of anything that a task remembers the number of
 _EPOCH_CHECKPOINT = re.compile(r"checkpoint(\d+)\.pt")
 _NOT_PARAMETERS = {"version", "_float_tensor", "running_mean", "running_var"}
@@ -324,10 +327,34 @@ def dictionaries(state: Mapping[str, Any]) -> dict[str, str]:
 
 
 def choices_without_shape(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Choices of a checkpoint's model that its weights fit with any, such as heads; those that it says."""
+    """Choices of a checkpoint's model that its weights fit with any, such as heads; those that it says.
+
+    Those of encoders that it began with have names such as `bert_config.num_attention_heads`.
+    """
     said = (state.get("cfg") or {}).get("model") or state.get("args") or {}
     known = said if isinstance(said, Mapping) else vars(said)  # as the model's flags are a dataclass or not
-    return {name: known[name] for name in _WITHOUT_SHAPE if known.get(name) is not None}
+    choices = {name: known[name] for name in _WITHOUT_SHAPE if known.get(name) is not None}
+    for name in _ENCODERS:
+        try:
+            choices |= _choices_within(name, parse_json(known.get(name) or "{}"))
+        except (TypeError, ValueError):
+            continue  # which whoever builds the model refuses
+    return choices
+
+
+def _choices_within(name: str, content: Any) -> dict[str, Any]:
+    """What JSON says that decides what a model computes, by the path to it.
+
+    >>> _choices_within("bert_config", {"num_attention_heads": 4, "hidden_dropout_prob": 0.1, "layers": ["gelu"]})
+    {'bert_config.num_attention_heads': 4, 'bert_config.layers.0': 'gelu'}
+    """
+    if isinstance(content, Mapping):
+        parts = [(key, value) for key, value in content.items() if not _OF_TRAINING.search(key)]
+    elif isinstance(content, list):
+        parts = [(str(place), value) for place, value in enumerate(content)]
+    else:
+        return {name: content}
+    return {inner: choice for key, value in parts for inner, choice in _choices_within(f"{name}.{key}", value).items()}
 
 
 def _may_be_alike(features: str | None, other: str | None) -> bool:
@@ -380,8 +407,9 @@ def _check_same_choices(known: dict[str, tuple[Any, str | Path]], path: str | Pa
     for name, choice in choices_without_shape(state).items():
         before, origin = known.setdefault(name, (choice, path))
         if str(choice) != str(before):
+            named = name if "." in name else f"--{name.replace('_', '-')}"
             raise InputError(
-                f"checkpoints should be trained with the same --{name.replace('_', '-')}, but {origin} was with "
+                f"checkpoints should be trained with the same {named}, but {origin} was with "
                 f"{before}, and {path} with {choice}: their weights have the same shapes, but mean something else."
             )
 
