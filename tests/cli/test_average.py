@@ -187,3 +187,14 @@ def test_how_many_are_averaged_is_not_said_of_checkpoints_that_are_named(
     named = [str(run_dir / f"checkpoint{epoch}.pt") for epoch in (1, 2)]
     assert main(["average", "--inputs", *named, "--last", "1", "--out", str(run_dir / "mean")]) == 2
     assert "so --last says nothing. See --inputs." in capsys.readouterr().err and not (run_dir / "mean").exists()
+
+
+def test_average_does_not_write_into_another_artefact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "mean"
+    out.mkdir()
+    (out / "meta.json").write_text('{"format": "index"}')
+    assert average(tmp_path, {}, {}) == 2
+    assert "mean should be new, or of an earlier run of this command, but holds an index" in capsys.readouterr().err
+    assert [path.name for path in out.iterdir()] == ["meta.json"]
+    (out / "meta.json").unlink()
+    assert [average(tmp_path, {}, {}) for _ in range(2)] == [0, 0]

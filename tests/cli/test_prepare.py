@@ -94,6 +94,23 @@ def test_one_file_for_two_splits_is_refused(tmp_path, capsys, again):
     assert "give a copy. See --test and --train" in error
 
 
+def test_captions_that_lie_in_the_folder_are_not_lost(tmp_path, capsys):
+    """Somebody's own `train.tsv`; but a folder's own captions can be prepared where they are."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "train.tsv").write_text(CAPTIONS * 2)
+    (tmp_path / "few.tsv").write_text(CAPTIONS)
+    before = contents(data)
+    status, _, error = run(capsys, "prepare", "captions", "--train", tmp_path / "few.tsv", "--out", data)
+    assert status == 2 and "data should be new, or of an earlier run of this command, but has train.tsv from" in error
+    assert contents(data) == before
+    assert run(capsys, "prepare", "captions", "--train", data / "train.tsv", "--out", data)[0] == 0
+    assert run(capsys, "prepare", "captions", "--train", tmp_path / "few.tsv", "--out", data)[0] == 0
+    (data / "train.tsv").unlink()  # a retriever's folder, or fairseq's, with a dictionary of its own
+    status, _, error = run(capsys, "prepare", "captions", "--train", tmp_path / "few.tsv", "--out", data)
+    assert status == 2 and "but has dict.txt from elsewhere" in error
+
+
 def test_every_preparation_is_found_in_help(capsys):
     preparations = [verb.partition(" ")[2] for verb in VERBS if verb.startswith("prepare ")]
     assert preparations[:2] == ["captions", "pieces"] and len(preparations) == 10
@@ -269,7 +286,10 @@ def test_a_making_that_came_meanwhile_is_noticed(tmp_path, capsys, tokenizer, ea
 @pytest.mark.parametrize(
     ("meta", "message"),
     [
-        ('{"format": "feature-store", "version": 1}', "out should hold pieces, but .* says that it is a feature store"),
+        (
+            '{"format": "feature-store", "version": 1}',
+            "out should be new, or .* but holds a feature store.",
+        ),
         ('{"format": "pieces"}', "out/meta.json should be the JSON description of pieces, but is broken: KeyError"),
         (
             '{"format": "pieces", "version": 1, "signature": "", "tokenizer_sha256": "", "files": 3}',
@@ -299,7 +319,7 @@ def test_a_folder_that_holds_something_else_is_not_written_into(tmp_path, capsys
     ],
 )
 def test_prepare_pieces_refuses(tmp_path, capsys, tokenizer, texts, flags, message):
-    for name in ("a/t", "b/t", "a/dict.txt", "a/meta.json", "out/t"):
+    for name in ("a/t", "b/t", "a/dict.txt", "a/meta.json", "out/u" if "a/latin" in texts else "out/t"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("a\n")
     (tmp_path / "a/latin").write_bytes(b"a\nb\xe4\n")

@@ -60,6 +60,14 @@ def test_pairs_are_written_and_counted(files, capsys):
     assert run(capsys, *sick(files, "--valid", files / "dev.tsv"))[0] == 0 and contents(files / "out") == before
 
 
+def test_a_dictionary_of_something_else_is_not_written_over(files, capsys):
+    (files / "out").mkdir()
+    (files / "out/dict.txt").write_text("word 1\n")
+    status, _, error = run(capsys, *sick(files))
+    assert status == 2 and "but has dict.txt from elsewhere, which would be written over" in error
+    assert contents(files / "out") == {"dict.txt": b"word 1\n"}
+
+
 def test_what_a_file_brings_is_shown_without_escapes_and_shortened(files, capsys):
     rows = "".join(f"{n}\tA dog.\tIt sits {n}.\t{label}\t1\n" for n, label in enumerate(["y\x1b[31m", "n" * 100_000]))
     (files / "train.tsv").write_text(SICK.replace("pair_ID", "a\x1b[2J") + rows)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from visual_grounding.errors import InputError
-from visual_grounding.storage.file_set import write_file_set
+from visual_grounding.storage.file_set import check_place, numbered, write_file_set
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -221,3 +221,67 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"file/out can't be written: Not a directory"):
         write_file_set(tmp_path / "file/out", {"last": text("")}, last="last")
+
+
+def placed(folder: Path, *names: str, **meta: object) -> Path:
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text("mine")
+    if meta:
+        (folder / "meta.json").write_text(json.dumps(meta))
+    return folder
+
+
+def test_what_others_made_or_have_there_is_not_written_over(tmp_path):
+    def check(folder: Path) -> None:
+        check_place(folder, ["meta.json", "one", "two", "three", "last"], "last", "meta.json", "pieces")
+
+    check(tmp_path / "new")
+    check(placed(tmp_path / "other names", "four"))
+    check(placed(tmp_path / "own", "one", "last", "meta.json"))
+    check(placed(tmp_path / "own, interrupted", "one", format="pieces"))
+    check(placed(tmp_path / "interrupted", "one", "meta.json", "last.tmp"))
+    placed(tmp_path / "aside.being-written", "last")
+    check(placed(tmp_path / "aside", "one", "meta.json"))
+    for name, files, meta, said in (
+        (
+            "a",
+            ["one", "last"],
+            {},
+            "a should be new, or .* but has last, one from elsewhere, which",
+        ),
+        ("b", ["last", "one", "two", "three"], {}, "has last, one, three and others from elsewhere"),
+        ("c", ["one", "last"], {"format": "vokens"}, "c should be new, .* but holds vokens. Choose another folder"),
+        ("d", [], {"format": "averaged-checkpoint"}, "but holds an averaged checkpoint"),
+        ("e", [], {"format": "somebody's"}, "but has meta.json from elsewhere"),
+    ):
+        with pytest.raises(InputError, match=said):
+            check(placed(tmp_path / name, *files, **meta))
+
+
+@pytest.mark.parametrize("how", ["beside other things", "where folders cannot change places"])
+def test_interrupted_while_files_change_places_the_next_run_is_not_refused(tmp_path, monkeypatch, how):
+    out = placed(tmp_path / "out", "mine.txt") if how == "beside other things" else tmp_path / "out"
+    if how != "beside other things":
+        monkeypatch.setattr("visual_grounding.storage.whole_folder._exchange", lambda beside, place: False)
+    write_file_set(out, {"sign": text("old"), "last": text("old")}, "last")
+    check_place(out, ["sign", "last"], "last", "sign")
+
+    def stop(path: Path, to: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", stop)
+        with pytest.raises(KeyboardInterrupt):
+            write_file_set(out, {"sign": text("new"), "last": text("new")}, "last")
+    assert (out / "sign").read_text() == "old" and not (out / "last").exists()
+    check_place(out, ["sign", "last"], "last", "sign")
+    write_file_set(out, {"sign": text("new"), "last": text("new")}, "last")
+    assert [(out / name).read_text() for name in ("sign", "last")] == ["new", "new"]
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_only_a_number_stands_in_the_place_of_a_number(tmp_path):
+    out = placed(tmp_path / "out", "line-chart.png", "line-1.png", "line-10.png", "line-1b.png", "line-.png")
+    write_file_set(out, {"line-2.png": text("new"), "page": text("new")}, "page", numbered("line-{}.png"))
+    assert sorted(contents(out)) == ["line-.png", "line-1b.png", "line-2.png", "line-chart.png", "page"]

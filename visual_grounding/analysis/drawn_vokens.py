@@ -9,7 +9,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageOps
 
 from ..images.sources import ImageSource
-from ..storage.file_set import write_file_set
+from ..storage.file_set import numbered, write_file_set
 from ..text.tokenizer_bridge import TokenizerBridge
 from ..text.words import SPECIAL_SYMBOLS
 from ..vokenization.vokens import NO_VOKEN, Vokens
@@ -179,7 +179,7 @@ def write_voken_report(out: Path, title: str, lines: Sequence[VokenLine], note: 
     pictures: dict[str, Callable[[Path], object]] = {f"line-{line.number}.png": partial(_save, line) for line in lines}
     page = _page(title, lines, note)
     writes: Callable[[Path], object] = partial(Path.write_text, data=page, encoding="utf-8")
-    write_file_set(out, {**pictures, PAGE: writes}, last=PAGE, instead_of=["line-*.png"])
+    write_file_set(out, {**pictures, PAGE: writes}, last=PAGE, instead_of=numbered("line-{}.png"))
     return list(pictures)
 
 

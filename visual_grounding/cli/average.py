@@ -14,6 +14,7 @@ from ..errors import InputError
 
 _LAST = 10
 _AVERAGED = "averaged.pt"
+_FORMAT = "averaged-checkpoint"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,17 +36,18 @@ def run(args: argparse.Namespace) -> None:
 
     from ..storage.artefact import FORMAT_VERSION, META, json_text, sha256_of_file
     from ..storage.checkpoints import average_checkpoints, last_epoch_checkpoints
-    from ..storage.file_set import write_file_set
+    from ..storage.file_set import check_place, write_file_set
     from ..storage.signature import signature
 
     if args.inputs and args.last is not None:
         raise InputError("all checkpoints that are named are averaged, so --last says nothing.", "inputs")
     last = _LAST if args.last is None else args.last
     paths = [Path(path) for path in args.inputs] if args.inputs else last_epoch_checkpoints(args.checkpoint_dir, last)
-    state = average_checkpoints(paths)
     out = Path(args.out)
+    check_place(out, [META], _AVERAGED, META, _FORMAT)
+    state = average_checkpoints(paths)
     meta = {
-        "format": "averaged-checkpoint",
+        "format": _FORMAT,
         "version": FORMAT_VERSION,
         "signature": signature("average", checkpoints=len(paths)),
         "inputs": {str(path): sha256_of_file(path) for path in paths},

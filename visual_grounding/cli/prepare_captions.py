@@ -58,6 +58,10 @@ def _shared(captions: dict[str, list[tuple[str, str]]], split: str, other: str) 
     yield from warn_of(seen, len(captions[split]), f"are further ones of images of {other}.", f"captions of {split}")
 
 
+def _is_same(path: Path, other: Path) -> bool:
+    return path.resolve() == other.resolve()
+
+
 def run(args: argparse.Namespace) -> None:
     """Check the captions and write the folder.
 
@@ -65,6 +69,7 @@ def run(args: argparse.Namespace) -> None:
         InputError: a count below 1, a file given for two splits, captions that can't be used, or an output that
             can't be written.
     """
+    from ..storage.file_set import check_place
     from ..storage.outside import check_other_files
     from ..storage.text_files import write_text_files
     from ..text.caption_tables import is_table, iterate_caption_tables
@@ -94,6 +99,8 @@ def run(args: argparse.Namespace) -> None:
             f"--min-count {args.min_count} leaves no word, as none is so frequent in {args.train}. Lower it."
         )
     files = {f"{split}.tsv": (f"{key}\t{caption}" for key, caption in pairs) for split, pairs in captions.items()}
+    given = {f"{split}.tsv" for split, path in sources.items() if path and _is_same(path, args.out / f"{split}.tsv")}
+    check_place(args.out, {*files, DICTIONARY} - given, DICTIONARY, "train.tsv")
     write_text_files(args.out, {**files, DICTIONARY: (f"{word} {count}" for word, count in words)}, last=DICTIONARY)
     for split, pairs in captions.items():
         print(f"{split}: {len(pairs)} captions of {len({key for key, _ in pairs})} images")

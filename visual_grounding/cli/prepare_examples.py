@@ -87,16 +87,20 @@ def run(args: argparse.Namespace) -> None:
             examples of another making.
     """
     from ..progress import progress_bar
+    from ..storage.artefact import META
+    from ..storage.file_set import check_place
     from ..storage.signature import signature
-    from ..text.example_files import asked_of, write_examples
+    from ..text.example_files import FORMAT, asked_of, files_of, write_examples
     from ..text.labelled_text import CLASSES, TAGS, VALUES
     from ..text.tokenizer_bridge import TokenizerBridge
+    from ..text.words import DICTIONARY
 
     splits, values = _read(args)
     bridge = TokenizerBridge(args.tokenizer)
     answers = TAGS if args.kind == "conll" else VALUES if values else CLASSES
     made = signature("prepare", task=args.kind, **_choices(args), tokenizer=bridge.sha256[:8])
     asked = asked_of(answers, splits["train"].examples, bridge) if "train" in splits else None
+    check_place(args.out, [*files_of(splits), META, DICTIONARY], DICTIONARY, META, FORMAT)
     asked, before = _kept(args.out, splits, made, asked)
     _check_alike(splits, asked, answers)
     examples = {split: found.examples for split, found in splits.items()}

@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> None:
 
     from ..progress import progress_bar
     from ..storage.artefact import FORMAT_VERSION, META, json_text
+    from ..storage.file_set import check_place
     from ..storage.lines import iterate_lines
     from ..storage.signature import signature
     from ..storage.text_files import write_text_files
@@ -61,6 +62,7 @@ def run(args: argparse.Namespace) -> None:
     bridge = TokenizerBridge(args.tokenizer)
     texts = {path.name: PieceFile(path) for path in args.text}
     made = signature("pieces", tokenizer=bridge.sha256[:8], cut=args.max_pieces or "no")
+    check_place(args.out, [*texts, META, DICTIONARY], DICTIONARY, META, "pieces")
     _kept(args.out, set(texts), made, bridge.sha256)
     total = sum(1 for path in args.text for _ in iterate_lines(path))
 

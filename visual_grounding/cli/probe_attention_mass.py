@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> None:
     from ..probes.trained import load_split, load_trained
     from ..progress import progress_bar
     from ..shares import warn_of
+    from ..storage.file_set import numbered
 
     check_running(args)
     if (args.sentence is None) != (args.images is None):
@@ -91,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
     others: dict[str, Callable[[Path], object]] = {PLOT: lambda path: draw_shares(path, shares, even, title)}
     if looked is not None and picture is not None:
         others[f"sentence-{args.sentence}.png"] = _drawing(looked, picture)
-    write_results(args.out, report, others, ["sentence-*.png"])
+    write_results(args.out, report, others, numbered("sentence-{}.png"))
     print("\n".join(_table(report)))
 
 

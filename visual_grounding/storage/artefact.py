@@ -25,6 +25,7 @@ _NAMES = {
     "feature-store": "a feature store",
     "image-ids": "image ids",
     "index": "an index",
+    "averaged-checkpoint": "an averaged checkpoint",
     "pieces": "pieces",
     "vokens": "vokens",
     "examples": "labelled examples",

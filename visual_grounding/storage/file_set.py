@@ -9,8 +9,10 @@ from glob import escape
 from pathlib import Path
 
 from ..errors import InputError
-from .artefact import sync_folder
-from .whole_folder import beside_of, lock_folder, write_folder
+from .artefact import kind_of, named_kind_of, sync_folder
+from .whole_folder import BESIDE, beside_of, lock_folder, write_folder
+
+_BESIDE_FILE = ".tmp"
 
 
 def write_file_set(
@@ -31,7 +33,7 @@ def write_file_set(
     Args:
         files: name -> what writes it to the path that it is given, whose name may be another; called one by one.
         last: the file that readers can't do without.
-        instead_of: names, or patterns such as `line-*.png`, of what an earlier run may have left beside `last`: it
+        instead_of: names, or patterns (`numbered`), of what an earlier run may have left beside `last`: it
             goes, where it isn't written anew.
         beside: names of those of earlier runs that this one adds to, so that the folder is whole with them. It is also
             asked while the folder is locked.
@@ -59,6 +61,15 @@ def write_file_set(
         raise InputError(f"{folder} can't be written: {error.strerror or error}.") from error
 
 
+def numbered(name: str) -> list[str]:
+    """Patterns of a file's names, with a number in the place of `{}`, and of no others.
+
+    >>> numbered("line-{}.png")[:2]
+    ['line-[0-9].png', 'line-[0-9][0-9].png']
+    """
+    return [name.format("[0-9]" * digits) for digits in range(1, 13)]
+
+
 def check_finished(folder: Path, last: str) -> None:
     """Refuse to leave files of earlier runs as they are where `write_file_set` was interrupted: whose they are is lost.
 
@@ -69,6 +80,35 @@ def check_finished(folder: Path, last: str) -> None:
         raise InputError(
             f"{folder} should be whole before files are added to it, but has no {last}: a command that wrote there was "
             "interrupted, and files of two runs may lie in it. Delete that folder, or give all files together.",
+            "out",
+        )
+
+
+def check_place(folder: Path, files: Collection[str], last: str, sign: str, format: str = "") -> None:
+    """Refuse to write over what another command made, or somebody has there under the same names.
+
+    Args:
+        files: names that will be written.
+        last: as of `write_file_set`; with `sign`, it says that an earlier run of the same command was here.
+        sign: a file that each run leaves.
+        format: of the artefact that the command makes; empty for none.
+
+    Raises:
+        InputError: the folder is another artefact, or has one of `files` from elsewhere.
+    """
+    wanted = f"{folder} should be new, or of an earlier run of this command, but"
+    if kind := kind_of(folder):
+        if kind == format:
+            return
+        raise InputError(f"{wanted} holds {named_kind_of(folder)}. Choose another folder.", "out")
+    interrupted = (folder / f"{last}{_BESIDE_FILE}").exists() or beside_of(folder, BESIDE).exists()
+    if interrupted or all((folder / name).is_file() for name in (sign, last)):
+        return
+    there = sorted(name for name in files if (folder / name).exists())
+    if there:
+        raise InputError(
+            f"{wanted} has {', '.join(there[:3])}{' and others' if len(there) > 3 else ''} from elsewhere, which would "
+            "be written over. Choose another folder, or take them away first.",
             "out",
         )
 
@@ -109,15 +149,18 @@ def _write_one_by_one(
     folder: Path, files: Mapping[str, Callable[[Path], object]], last: str, instead_of: Sequence[str]
 ) -> None:
     lock = lock_folder(folder)
-    beside = {name: folder / f"{name}.tmp" for name in files}
+    beside = {name: folder / f"{name}{_BESIDE_FILE}" for name in files}
     try:
-        for name, write in files.items():
-            write(beside[name])
-            _flush(beside[name])
-        _bring(beside, folder, last, instead_of)
+        try:
+            for name, write in files.items():
+                write(beside[name])
+                _flush(beside[name])
+        except BaseException:
+            for path in beside.values():
+                path.unlink(missing_ok=True)
+            raise
+        _bring(beside, folder, last, instead_of)  # interrupted, what is left tells `check_place` so
     finally:
-        for path in beside.values():
-            path.unlink(missing_ok=True)
         os.close(lock)
 
 

@@ -52,7 +52,7 @@ def write_folder(
             place.parent.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:  # a file
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
-        lock, done, before, moved = _lock(beside), False, None, beside
+        lock, done, bringing, before, moved = _lock(beside), False, False, None, beside
         try:
             _restore(place, older)
             there: set[str] = set()
@@ -79,6 +79,7 @@ def write_folder(
             elif before is not None and _exchange(beside, place):
                 pass
             elif otherwise is not None:
+                bringing = True  # interrupted, the folder beside stays and tells so
                 otherwise(beside, place)
                 shutil.rmtree(beside, ignore_errors=True)
             elif older is not None:
@@ -91,7 +92,8 @@ def write_folder(
             try:
                 if not done and not _is_open_as(place, lock):  # Ctrl-C may come right behind the call
                     _restore(place, older)
-                    shutil.rmtree(beside, ignore_errors=True)
+                    if not bringing:
+                        shutil.rmtree(beside, ignore_errors=True)
                 elif before is not None:
                     with suppress(FileNotFoundError):  # the next writer removed it
                         if os.path.samestat(moved.stat(), os.fstat(before)):

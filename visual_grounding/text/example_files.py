@@ -148,11 +148,16 @@ def write_examples(
         folder,
         {**files, META: description(), DICTIONARY: bridge.dictionary_lines()},
         last=DICTIONARY,
-        instead_of=[f"{split}.{name}" for split in splits for name in _FILES],
+        instead_of=files_of(splits),
         beside=lambda: [
             f"{split}.{name}" for split in kept() for name in _FILES if (folder / f"{split}.{name}").is_file()
         ],
     )
+
+
+def files_of(splits: Iterable[str]) -> list[str]:
+    """Names that files of these splits have, where there are such."""
+    return [f"{split}.{name}" for split in splits for name in _FILES]
 
 
 def _noted(lines: Iterable[str], digests: dict[str, str], name: str) -> Iterator[str]:
