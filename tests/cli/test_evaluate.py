@@ -60,7 +60,7 @@ def refused(files: dict[str, str], capsys: pytest.CaptureFixture[str], *argument
     ("language", "message"),
     [("german", "two or three small letters, here de, but is 'german'. See --target-lang."), ("DE", ", here de, but"),
      ("de_DE", ", here de, but"),
-     ("deutsch", ", such as de, but is 'deutsch'"), ("", "but is ''")],
+     ("deutsch", ", such as de, but is 'deutsch'"), (" ", "but is ' '")],
 )  # fmt: skip
 def test_what_is_no_language_is_refused(files, capsys, language, message) -> None:
     assert message in refused(files, capsys, "--target-lang", language)

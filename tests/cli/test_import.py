@@ -137,7 +137,7 @@ def test_import_takes_a_table_of_regions(
         (["--labels", "labels.npy"], "there are no names. Give one a line. See --label-names."),
         (["--label-names", "labels.txt"], "names are what labels stand for, but there are no labels. See --labels."),
         (["--box-sizes", "sizes.npy"], "but there are no boxes. See --box-sizes and --boxes."),
-        (["--made-by", ""], "what made the features should be one line of text, but is ''. See --made-by."),
+        (["--made-by", ""], "what stands behind --made-by is empty: it may"),
         (["--min-score", "0.5"], "but there are features alone. See --min-score and --scores."),
         (["--min-score", "nan", "--scores", "scores.npy"], "--min-score should be a number, but is nan."),
         (["--key-format", "{id.real}"], "but is '{id.real}'. See --key-format."),

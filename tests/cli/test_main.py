@@ -94,6 +94,14 @@ def test_a_name_that_is_too_long_is_said_in_one_short_line(tmp_path, capsys):
     assert len(said) < 400 and "\x1b" not in said
 
 
+def test_a_word_that_is_empty_is_refused(capsys):
+    assert main(["index", "--retriever", "", "--image-features", "x"]) == 2
+    said = "visual-grounding index: what stands behind --retriever is empty: it may be a variable that isn't set.\n"
+    assert capsys.readouterr().err == said
+    assert main(["report", "runs", "", "--out", "table"]) == 2
+    assert "what stands behind report runs is empty" in capsys.readouterr().err
+
+
 def test_a_zero_byte_among_the_words_is_no_name_of_a_file(capsys):
     assert main(["report", "runs", "a\0b", "--out", "table"]) == 2
     assert capsys.readouterr().err == "visual-grounding report runs: 'a\\x00b' holds a zero byte: it names no file.\n"

@@ -106,6 +106,17 @@ def test_read_meta_tells_to_rerun_when_only_the_partial_exists(tmp_path: Path) -
         read_meta(tmp_path / "store.partial", "feature-store")
 
 
+@pytest.mark.parametrize("folder", ["", ".", "..", "/"])
+def test_read_meta_of_a_folder_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    (tmp_path / "here/inner").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here/inner")
+    with pytest.raises(InputError, match=r"should hold an index, but there"):
+        read_meta(folder, "index")
+    (tmp_path / "here/inner.partial").mkdir()
+    with pytest.raises(InputError, match=r"\. should hold an index, but only /.*/here/inner\.partial exists"):
+        read_meta(".", "index")
+
+
 def test_open_array_maps_the_file(tmp_path: Path) -> None:
     array = np.arange(6, dtype=np.float16).reshape(2, 3)
     np.save(tmp_path / "a.npy", array)

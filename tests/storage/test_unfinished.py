@@ -22,6 +22,12 @@ def test_layout_is_read_as_it_is_written(tmp_path: Path) -> None:
     assert unfinished.claimed() == (tmp_path / "out.partial/files/a.npy").stat().st_size == 128 + 40
 
 
+def test_the_root_of_all_folders_is_no_output() -> None:
+    for root in ("/", "/tmp/.."):
+        with pytest.raises(InputError, match=rf"^{root} should be a folder of its own, but is the root of all"):
+            Unfinished(root)
+
+
 def test_layout_of_nothing_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unfinished = Unfinished(tmp_path / "out")
     assert (unfinished.done(), unfinished.shard_count(), unfinished.claimed()) == (set(), None, 0)

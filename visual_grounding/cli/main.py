@@ -111,6 +111,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         imported()
         if any("\0" in word for word in argv):  # no shell gives it, but a notebook may
             raise InputError(f"{next(word for word in argv if chr(0) in word)!r} holds a zero byte: it names no file.")
+        if "" in words:
+            before = (verb, *words)[words.index("")]
+            raise InputError(f"what stands behind {before} is empty: it may be a variable that isn't set.")
         module = module_of(verb)
         parser = parser_of(verb, words)
         args = parser.parse_args(words)

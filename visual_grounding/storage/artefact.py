@@ -110,9 +110,10 @@ def read_meta(folder: str | Path, expected_format: str, **fields: type | UnionTy
     folder = Path(folder)
     path = folder / META
     if not path.is_file():
-        if folder.with_name(folder.name + PARTIAL).is_dir():
+        place = folder if folder.name else Path(os.path.realpath(folder))  # `.` has no name, nor has `/`
+        if place.parent.joinpath(place.name + PARTIAL).is_dir():
             raise InputError(
-                f"{folder} should hold {_named(expected_format)}, but only {folder}{PARTIAL} exists: the command "
+                f"{folder} should hold {_named(expected_format)}, but only {place}{PARTIAL} exists: the command "
                 "that writes it was interrupted. Run that command again; it continues where it stopped."
             )
         if folder.name.endswith(PARTIAL):

@@ -34,10 +34,15 @@ class Unfinished:
         out: the same, by its name.
         folder: OUT.partial.
         files, shards, progress, plan_file: in it, as above.
+
+    Raises:
+        InputError: `out` is the root of all folders.
     """
 
     def __init__(self, out: str | Path) -> None:
         self.out = Path(out) if Path(out).name not in ("", "..") else Path(out).resolve()
+        if not self.out.name:
+            raise InputError(f"{out} should be a folder of its own, but is the root of all. Choose one in it.", "out")
         self.folder = self.out.with_name(self.out.name + PARTIAL)
         self.files = self.folder / "files"
         self.shards = self.folder / "shards"
