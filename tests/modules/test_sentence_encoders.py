@@ -13,8 +13,10 @@ from visual_grounding.modules.sentence_encoders import (
     build_pretrained_encoder,
     embed_words,
     load_pretrained_encoder,
+    load_text_encoder,
     masked_mean,
 )
+from visual_grounding.text.tokenizer_bridge import TokenizerBridge
 from visual_grounding.text.words import PAD
 
 TOKENS = torch.tensor([[4, 5, 6], [7, PAD, PAD], [5, 4, PAD]])  # (B, T)
@@ -169,6 +171,36 @@ def test_a_model_with_a_decoder_is_refused(tmp_path):
     T5Model(T5Config(vocab_size=9, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)).save_pretrained(tmp_path)
     with pytest.raises(InputError, match=f"{tmp_path} should be an encoder alone, .* has a decoder, too"):
         load_pretrained_encoder(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["CLIP", "ViT", "Lxmert"])
+def test_a_model_that_reads_more_than_text_is_refused(tmp_path, kind):
+    import transformers
+
+    text = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 9}
+    image = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    choices = {
+        "CLIP": {"text_config": text, "vision_config": {**image, "image_size": 8, "patch_size": 4}},
+        "ViT": {**image, "image_size": 8, "patch_size": 4},
+        "Lxmert": {name: size for name, size in text.items() if name != "num_hidden_layers"},
+    }
+    config = getattr(transformers, f"{kind}Config")(**choices[kind])
+    getattr(transformers, f"{kind}Model")(config).save_pretrained(tmp_path)
+    with pytest.raises(
+        InputError, match=rf"{tmp_path} should be an encoder of text alone, .* kind '{kind.lower()}'"
+    ):
+        load_pretrained_encoder(str(tmp_path))
+
+
+def test_a_text_encoder_without_its_tokenizer_is_refused(tmp_path):
+    """transformers makes an empty one, to which every word is unknown."""
+    tiny_bert().save_pretrained(tmp_path)
+    with pytest.raises(
+        InputError, match=r"should have a tokenizer of the \d+ pieces that its model embeds, but"
+    ):
+        load_text_encoder(str(tmp_path))
+    with pytest.raises(InputError, match=r"should have pieces of text, but has 5 special ones alone: .* Copy them, too"):
+        TokenizerBridge(str(tmp_path))
 
 
 @pytest.mark.parametrize("load", [load_pretrained_encoder, build_pretrained_encoder])

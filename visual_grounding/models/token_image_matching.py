@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..features.store import FeatureStore
 from ..modules.joint_embedding import WORD_ENCODERS
-from ..modules.sentence_encoders import load_pretrained_encoder
+from ..modules.sentence_encoders import load_text_encoder
 from ..modules.token_image_matcher import TRAINING_CHOICES, TokenImageMatcher, TokenImageMatcherConfig
 from ..text.tokenizer_bridge import TokenizerBridge
 from .visual_model import StrictLoading, check_numbers
@@ -98,7 +98,7 @@ class TokenImageMatchingModel(StrictLoading, BaseFairseqModel):
             )
         chosen = {name: getattr(cfg, flag) for name, flag in TRAINING_CHOICES.items()}
         config = TokenImageMatcherConfig(image_feature_size=task.image_store.feature_size, **chosen)
-        matcher = TokenImageMatcher(config, load_pretrained_encoder(cfg.text_encoder))
+        matcher = TokenImageMatcher(config, load_text_encoder(cfg.text_encoder))
         if cfg.keep_encoder_states:
             matcher.keep_states(int(cfg.keep_encoder_states * 2**30))
         return cls(matcher)

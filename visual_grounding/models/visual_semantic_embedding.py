@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..modules.joint_embedding import PRETRAINED, TRAINING_CHOICES, WORD_ENCODERS, JointEmbedding, JointEmbeddingConfig
-from ..modules.sentence_encoders import load_pretrained_encoder
+from ..modules.sentence_encoders import load_text_encoder
 from .visual_model import StrictLoading, check_numbers
 
 if TYPE_CHECKING:  # it imports torchvision, which features don't need
@@ -107,7 +107,7 @@ class VisualSemanticEmbeddingModel(StrictLoading, BaseFairseqModel):
             vocabulary_size=len(task.vocabulary) if words else 0,
             **{name: getattr(cfg, name) for name in TRAINING_CHOICES},
         )
-        embedding = JointEmbedding(config, None if words else load_pretrained_encoder(cfg.text_encoder))
+        embedding = JointEmbedding(config, None if words else load_text_encoder(cfg.text_encoder))
         if cfg.text_encoder_freeze:
             embedding.text.encoder.remember_sentences(REMEMBERED_SENTENCES)
         freeze_epochs = cfg.image_backbone_freeze_epochs

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..text.pretrained_tokenizer import load_pretrained
+from ..text.pretrained_tokenizer import check_vocabulary, load_pretrained, load_tokenizer
 from ..text.words import PAD
 from .sru import SRU
 
@@ -164,14 +164,33 @@ def load_pretrained_encoder(name: str) -> Any:
     """A transformers model with its weights in float32, from a hub name or a folder.
 
     Raises:
-        InputError: nothing loads from there, or what does has a decoder, too.
+        InputError: nothing loads from there, or what does has a decoder, too, or doesn't read text alone.
     """
     from transformers import AutoModel
 
     model = load_pretrained(AutoModel, name)
-    if model.config.is_encoder_decoder:  # what it says of a text would be its decoder's states, or an error
+    if model.config.is_encoder_decoder or getattr(model, "decoder", None) is not None:
+        # What it says of a text would be its decoder's states, or an error.
         raise InputError(f"{name} should be an encoder alone, such as a BERT or an ALBERT, but has a decoder, too.")
+    sizes = [getattr(model.config, size, None) for size in ("hidden_size", "num_hidden_layers")]
+    if model.main_input_name != "input_ids" or not all(type(size) is int for size in sizes):
+        raise InputError(
+            f"{name} should be an encoder of text alone, such as a BERT or an ALBERT, but is of kind "
+            f"{model.config.model_type!r}. The text tower of a CLIP or SigLIP makes a retriever by itself: "
+            "visual-grounding export --dual-encoder."
+        )
     return model.float()
+
+
+def load_text_encoder(name: str) -> Any:
+    """The same for text that its own tokenizer cuts.
+
+    Raises:
+        InputError: as `load_pretrained_encoder`; its tokenizer doesn't load, or can't be its own.
+    """
+    model = load_pretrained_encoder(name)
+    check_vocabulary(len(load_tokenizer(name)), len(model.get_input_embeddings().weight), name)
+    return model
 
 
 def build_pretrained_encoder(name: str) -> Any:

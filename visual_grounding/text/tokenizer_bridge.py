@@ -80,6 +80,12 @@ class TokenizerBridge:
                 f"tokenizer {self.name!r} should be one with a tokenizer.json, which knows where in a text its pieces "
                 f"come from, but is a {type(self.tokenizer).__name__} without."
             )
+        if not set(self.tokenizer.get_vocab()) - set(self.tokenizer.all_special_tokens):
+            raise InputError(
+                f"tokenizer {self.name!r} should have pieces of text, but has {len(self.tokenizer)} special ones "
+                "alone: transformers makes an empty one where its files are missing. Copy them, too (tokenizer.json, or "
+                "vocab.json and merges.txt)."
+            )
         try:
             before, after = self._around()
         except RecursionError as error:  # special pieces that stand for one another
