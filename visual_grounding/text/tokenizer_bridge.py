@@ -83,8 +83,8 @@ class TokenizerBridge:
         if not set(self.tokenizer.get_vocab()) - set(self.tokenizer.all_special_tokens):
             raise InputError(
                 f"tokenizer {self.name!r} should have pieces of text, but has {len(self.tokenizer)} special ones "
-                "alone: transformers makes an empty one where its files are missing. Copy them, too (tokenizer.json, or "
-                "vocab.json and merges.txt)."
+                "alone: transformers makes an empty one where its files are missing. Copy tokenizer.json, or "
+                "vocab.json and merges.txt, too."
             )
         try:
             before, after = self._around()
