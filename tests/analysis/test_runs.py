@@ -1,6 +1,7 @@
 """Runs of several seeds put together: the numbers by hand, and every way in which runs don't belong together."""
 
 import hashlib
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -126,8 +127,9 @@ def test_evaluations_are_chosen_by_pattern(runs: list[Path]) -> None:
     assert [row.name for row in table(*runs, only=("*/masked",))] == ["scores/masked"]
     (row,) = table(*runs, only=("*/masked",))
     assert row.test and row.p_holm == row.test.p_value
-    with pytest.raises(InputError, match=r"fits masked or x\*, but has scores/masked, scores/whole\."):
-        table(*runs, only=("masked", "x*"))
+    for only in (("masked", "*/*"), ("*/*", "masked")):
+        with pytest.raises(InputError, match=r"fits masked, but has scores/masked, scores/whole\."):
+            table(*runs, only=only)
 
 
 def test_one_seed_and_copies_are_doubted(runs: list[Path], tmp_path: Path) -> None:
@@ -220,6 +222,23 @@ def test_runs_that_were_not_evaluated_alike_are_refused(
         np.savez(folder / "resampled.npz", other=np.zeros(1))
     with pytest.raises(InputError, match=said):
         table(runs[0], tmp_path / "seed4", only=("scores/masked",))
+
+
+def test_runs_whose_models_saw_other_images_are_refused(tmp_path: Path) -> None:
+    def write(name: str, hypothesis: str | None, twin: str | None) -> Path:
+        folder = write_run(tmp_path / name / "snli", [float(len(name))], [15.0])
+        scores = json.loads((folder / "scores.json").read_text())
+        for system, images in (("hypothesis", hypothesis), ("twin", twin)):
+            scores["systems"][system] |= {"images": images} if images else {}
+        (folder / "scores.json").write_text(json.dumps(scores))
+        return tmp_path / name
+
+    one = write("one", "congruent", "none")
+    assert table(one, write("three", "congruent", "none"))
+    for name, hypothesis, twin in (("changed", "none", "congruent"), ("shuffled", "shuffled", "none")):
+        said = rf"same images, .* but .*one/snli has \('congruent', 'none'\) and .*{name}/snli has \('{hypothesis}'"
+        with pytest.raises(InputError, match=said):
+            table(one, write(name, hypothesis, twin))
 
 
 def test_as_many_twins_as_seeds_are_needed(tmp_path: Path) -> None:

@@ -86,10 +86,9 @@ def find_evaluations(run: Path, only: Sequence[str] = ()) -> dict[str, Path]:
             f"visual-grounding evaluate … --out {run}/NAME"
         )
     chosen = {name: path for name, path in found.items() if not only or any(fnmatch(name, each) for each in only)}
-    if not chosen:
-        raise InputError(
-            f"{run} should have an evaluation that fits {' or '.join(only)}, but has {', '.join(found)}.", "only"
-        )
+    unfit = [each for each in only if not any(fnmatch(name, each) for name in found)]
+    if unfit:
+        raise InputError(f"{run} should have an evaluation that fits {unfit[0]}, but has {', '.join(found)}.", "only")
     return chosen
 
 
@@ -218,6 +217,7 @@ def _check_comparable(name: str, metric: str, files: Sequence[ScoreFiles]) -> No
         ("metric", lambda each: each.scores["metrics"][metric]),
         ("convention", lambda each: each.scores.get("conventions", {}).get(metric)),
         ("resampling", lambda each: each.scores["resampling"]),
+        ("images, hypothesis and twin,", _images),
         ("twin, or none,", lambda each: bool(_values(each, "twin", metric))),
     ):
         first = look(files[0])
@@ -234,6 +234,11 @@ def _check_comparable(name: str, metric: str, files: Sequence[ScoreFiles]) -> No
         ):
             raise InputError(f"{each.folder} should have as many seeds of the twin as of the hypothesis. {_SAME_TEXT}")
     _refuse_copies(name, files)
+
+
+def _images(files: ScoreFiles) -> tuple[Any, ...]:
+    """Which images each system saw, as an evaluation of models says; None of what isn't said."""
+    return tuple((files.scores["systems"].get(system) or {}).get("images") for system in ("hypothesis", "twin"))
 
 
 def _refuse_copies(name: str, files: Sequence[ScoreFiles]) -> None:
