@@ -420,3 +420,29 @@ def test_another_order_of_answers_is_refused_by_the_checkpoint(world):
         InputError, match=r"what meta\.json beside .* says of answers should have the words that the chec"
     ):
         make_task(world, images=False).load_state_dict(state)
+
+
+def test_a_checkpoint_of_examples_that_ask_something_else_is_refused(world):
+    """A word's state, or the text's: both would fit the head that tells the same labels."""
+    state = dict(make_task(world, images=False).state._state)
+    assert state["asked"] == "pairs of sentences" and "image_sentence" not in state
+    path = world / "pairs/meta.json"
+    meta = json.loads(path.read_text())
+    for change, asked in ({"sentences": 1}, "whole sentences"), ({"word": True, "sentences": 1}, "a word of each sent"):
+        path.write_text(json.dumps(meta | change))
+        with pytest.raises(InputError, match=f"should ask of pairs of sentences, as .*, but these ask of {asked}"):
+            make_task(world, images=False).load_state_dict(state)
+    path.write_text(json.dumps(meta))
+    del state["asked"]
+    make_task(world, images=False).load_state_dict(state)  # of before it was remembered
+
+
+def test_images_of_another_sentence_than_in_training_are_told_of(world, caplog):
+    state = dict(make_task(world, image_sentence="second").state._state)
+    assert state["image_sentence"] == "second"
+    make_task(world, image_sentence="second").load_state_dict(state)
+    blind = make_task(world, images=False)
+    blind.load_state_dict(state)
+    assert blind.state._state["image_sentence"] == "second" and "--image-sentence" not in caplog.text
+    make_task(world).load_state_dict(state)
+    assert "trained with images of --image-sentence second, but here it gets those of first" in caplog.text

@@ -3,6 +3,8 @@
     checkpoint["task_state"]["image_features"]         signature of the features, or of how pictures were framed;
                                                        None where it was trained without images
     checkpoint["task_state"]["images_per_sentence"]    N of the training set; not there without images
+    checkpoint["task_state"]["asked"]                  of what its examples ask, where they ask something
+    checkpoint["task_state"]["image_sentence"]         which sentence of a pair had images; not there without
     checkpoint["task_state"]["image_tags"]             how labels of regions were read as words; None: not at all
 
 Its words, and how it meets a checkpoint: `word_memory.py`.
@@ -23,6 +25,8 @@ from .word_memory import DICTIONARIES, WordMemory
 IMAGE_FEATURES = "image_features"
 IMAGES_PER_SENTENCE = "images_per_sentence"
 IMAGE_TAGS = "image_tags"
+IMAGE_SENTENCE = "image_sentence"
+ASKED = "asked"
 UNCHECKED = "--image-features-unchecked"
 
 
@@ -39,7 +43,7 @@ class ImageMemory(WordMemory):
         trained_with: N of each checkpoint that was seen and says it, every number once.
     """
 
-    own = (IMAGE_FEATURES, IMAGES_PER_SENTENCE, IMAGE_TAGS, DICTIONARIES)
+    own = (IMAGE_FEATURES, IMAGES_PER_SENTENCE, IMAGE_TAGS, IMAGE_SENTENCE, ASKED, DICTIONARIES)
 
     def __init__(
         self,
@@ -63,17 +67,25 @@ class ImageMemory(WordMemory):
         """Know how labels of regions are words beside the text; None for not at all."""
         self._state[IMAGE_TAGS] = choice
 
+    def remember_asked(self, asked: str, image_sentence: str | None) -> None:
+        """Know of what examples ask, and which sentence of a pair has images; None without images, or pairs."""
+        self._state[ASKED] = asked
+        if image_sentence is not None:
+            self._state[IMAGE_SENTENCE] = image_sentence
+
     def take_over(self, state_dict: dict[str, Any]) -> None:
         """Compare a checkpoint with the task; a task without images keeps what the checkpoint knows of its own.
 
         So a run without images forgets nothing of a model that has learned from some.
 
         Raises:
-            InputError: the checkpoint was trained on features of another making, or with other words.
+            InputError: the checkpoint was trained on features of another making, with other words, or on examples that
+                ask something else.
         """
         super().take_over(state_dict)
         self.check_features(state_dict)
         self.compare_tags(state_dict)
+        self.compare_asked(state_dict)
         if self._store is None:
             self._state[IMAGE_FEATURES] = self._state[IMAGE_FEATURES] or state_dict.get(IMAGE_FEATURES)
             if IMAGE_TAGS in state_dict:
@@ -82,6 +94,28 @@ class ImageMemory(WordMemory):
         if count is not None and count not in self.trained_with:
             self.trained_with.append(count)
             self._state.setdefault(IMAGES_PER_SENTENCE, count)
+
+    def compare_asked(self, state_dict: dict[str, Any]) -> None:
+        """Compare what a checkpoint's examples asked with the task's, and warn where another sentence had images.
+
+        Raises:
+            InputError: they ask something else, so that the head would tell it from another state.
+        """
+        learned, own = state_dict.get(ASKED), self._state.get(ASKED)
+        if None not in (learned, own) and learned != own:
+            raise InputError(
+                f"examples should ask of {learned}, as those that the checkpoint was trained on, but these ask of "
+                f"{own}.",
+                "data",
+            )
+        learned, own = state_dict.get(IMAGE_SENTENCE), self._state.get(IMAGE_SENTENCE)
+        if self._store is None and learned is not None:
+            self._state[IMAGE_SENTENCE] = learned
+        elif None not in (learned, own) and learned != own:
+            self._warn(
+                f"the checkpoint was trained with images of --image-sentence {learned}, but here it gets those of "
+                f"{own}."
+            )
 
     def compare_tags(self, state_dict: dict[str, Any]) -> None:
         """Warn where a checkpoint has learned from images with other tags, or with none."""

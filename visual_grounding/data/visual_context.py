@@ -152,6 +152,14 @@ class VisualContext:
         """
         self._memory.remember_words(name, path, symbols, remedy)
 
+    def remember_asked(self, asked: str, image_sentence: Optional[str]) -> None:
+        """Let checkpoints remember of what examples ask, and refuse those that learned something else.
+
+        Args:
+            image_sentence: which sentence of a pair has images; None without images, or pairs.
+        """
+        self._memory.remember_asked(asked, image_sentence)
+
     def write_tags(self, path: str, symbols: Sequence[str]) -> None:
         """Put the labels of regions into the batches as words, where `--image-tags` asks for it.
 

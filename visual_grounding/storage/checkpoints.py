@@ -212,6 +212,8 @@ _REMEMBERED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "dictionaries": ("the sha256 of each dictionary, by its name,", _has_digests),
     "image_features": ("how its features were made, in text", _is_text),
     "images_per_sentence": ("how many images a sentence had, in a whole number", _is_count),
+    "asked": ("what was asked of its examples, in text", _is_text),
+    "image_sentence": ("whose images it saw, in text", _is_text),
     "image_tags": ("which tags it read, in text", _is_text),
     "vokens": ("of which vokens it knows, in text and by their count,", _knows_vokens),
     "voken_labels": ("what it told of pieces, in text", _is_text),

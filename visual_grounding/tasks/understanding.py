@@ -84,6 +84,11 @@ class UnderstandingTask(OwnCriterions, ValidationScores):
         if asked.tokenizer_sha256:
             self.images.remember_words("tokenizer", f"the tokenizer of {path}", [asked.tokenizer_sha256])
         self.images.remember_words("answers", f"what {META} beside {path} says of answers", asked.labels)
+        of = "pairs of sentences" if asked.sentences == len(SIDES) else "whole sentences"
+        if asked.word or asked.answers == TAGS:
+            of = "each word" if asked.answers == TAGS else "a word of each sentence"
+        pairs = asked.sentences == len(SIDES) and self.images.store is not None
+        self.images.remember_asked(of, str(cfg.image_sentence) if pairs else None)
         self.images.write_tags(path, dictionary.symbols)
 
     @classmethod
