@@ -366,3 +366,21 @@ def test_every_task_says_its_files():
 
     tasks = [verb.partition(" ")[2] for verb, file in MODULES.items() if file == "prepare_examples"]
     assert all(f"prepare {task}" in VERBS and f"\n  {task} " in (prepare_examples.__doc__ or "") for task in tasks)
+
+
+def test_verbs_and_nouns_are_not_mixed(tmp_path, capsys):
+    (tmp_path / "verbs.csv").write_text("sentence,verb_idx,label\nA dog eats time .,2,1\nA dog eats bread .,2,0\n")
+    words = (
+        "sentence,label_seq,pos_seq\n"
+        + "A dog eats time .,\"[0, 0, 1, 1, 0]\",\"['DET', 'NOUN', 'VERB', 'NOUN', '.']\"\n"
+    )
+    (tmp_path / "words.csv").write_text(words)
+    flags = ["--tokenizer", minilm(), "--out", tmp_path / "out"]
+    status, said, _ = run(capsys, "vua", "--train", tmp_path / "verbs.csv", *flags)
+    assert status == 0 and "part_of_speech:VERB" in said
+    status, _, error = run(capsys, "vua", "--test", tmp_path / "words.csv", *flags)
+    assert status == 2 and "part_of_speech:NOUN" in error
+    assert run(capsys, "vua", "--test", tmp_path / "words.csv", "--part-of-speech", "VERB", *flags)[0] == 0
+    flags[-1] = tmp_path / "other"
+    status, _, error = run(capsys, "vua", "--train", tmp_path / "words.csv", "--valid", tmp_path / "verbs.csv", *flags)
+    assert status == 2 and "verbs.csv names a verb in each row, so there is no NOUN to ask of" in error

@@ -48,6 +48,17 @@ def test_gather_returns_features_and_masks_what_is_absent(store: FeatureStore) -
     assert mask.tolist() == [[[False, True], [True, True]], [[True, True], [False, False]]]
 
 
+def test_a_single_row_is_looked_up_as_many_are(store: FeatureStore) -> None:
+    for row in (0, np.int64(0)):
+        features, mask = store.gather(row)
+        assert features.tolist() == [[1, 2], [3, 4]] and mask.tolist() == store.gather([0])[1][0].tolist()
+    assert store.gather(-1)[1].all() and store.gather_columns(0) == {}
+    with pytest.raises(InputError, match="as many rows for each sentence"):
+        store.gather([[1], [2, 0]])
+    with pytest.raises(InputError, match=r"keys should be a list of texts, but are one: \['a.jpg'\] is a list of it"):
+        store.rows_of("a.jpg")
+
+
 def test_gather_leaves_the_store_as_it_is(store: FeatureStore) -> None:
     features, _ = store.gather(np.array([0]))
     features[:] = 9

@@ -81,6 +81,9 @@ def zipped(content):
         (lambda content: b"PAR1" + b"\xff" + content, "should be text, but is a parquet file: write its columns"),
         (lambda content: b"ARROW1\0\0" + b"\xff" + content, "should be text, but is an Arrow file: write its columns"),
         (lambda content: b"\xff\xff\xff\xff" + content, "should be text, but is an Arrow stream, as datasets saves it"),
+        (lambda content: content.decode().encode("utf-16"), "but is UTF-16, as Excel .* iconv -f UTF-16 -t UTF-8"),
+        (lambda content: content.decode().encode("utf-16-be"), "should be text, but is UTF-16"),
+        (lambda content: b"a dog\n".decode().encode("utf-16-le"), "should be text, but is UTF-16"),
     ],
 )
 def test_what_is_no_text_is_told_by_its_first_bytes(tmp_path, pack, said):

@@ -12,7 +12,7 @@ WORDS = f'txt_id,sentence,label_seq,pos_seq\na,A dog eats time .,"[0, 0, 1, 1, 0
 
 def read(folder, text, encoding="utf-8", **choices):
     (folder / "v.csv").write_bytes(text.encode(encoding))
-    found = read_metaphors(folder / "v.csv", **choices)
+    found, _ = read_metaphors(folder / "v.csv", **choices)
     return [
         (each.texts[0], each.answer[0], *(each.texts[0][slice(*span)] for span in each.words))
         for each in found.examples
@@ -30,8 +30,12 @@ def test_every_noun_is_an_example(tmp_path):
 
 
 def test_verbs_are_asked_of_where_a_file_names_them(tmp_path):
-    with pytest.raises(InputError, match=r"v.csv names a verb in each row, so there is no ADJ to ask of"):
-        read(tmp_path, VERBS, part_of_speech="ADJ")
+    for other in ("ADJ", "NOUN"):
+        with pytest.raises(InputError, match=rf"v.csv names a verb in each row, so there is no {other} to ask of"):
+            read(tmp_path, VERBS, part_of_speech=other)
+    for text, asked in ((VERBS, "VERB"), (WORDS, "NOUN")):
+        (tmp_path / "v.csv").write_text(text)
+        assert read_metaphors(tmp_path / "v.csv")[1] == asked
 
 
 @pytest.mark.parametrize(

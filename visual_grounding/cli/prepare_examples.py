@@ -55,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     if task == "vua":
         parser.add_argument(
-            "--part-of-speech", default="NOUN", help="of the words asked of, where all have a label (default: NOUN)"
+            "--part-of-speech",
+            help="of the words asked of, where all have a label (default: NOUN, or VERB where each row names one)",
         )
     elif task == "conll":
         parser.add_argument(
@@ -173,7 +174,8 @@ def _read_file(path: Path, args: argparse.Namespace) -> tuple["LabelledText", bo
     if args.kind == "vua":
         from ..text.metaphors import read_metaphors
 
-        return read_metaphors(path, args.part_of_speech), False
+        read, args.part_of_speech = read_metaphors(path, args.part_of_speech)  # those of the first are asked of all
+        return read, False
     if args.kind == "conll":
         from ..text.tagged_columns import read_tagged
 

@@ -130,6 +130,8 @@ class VisualContext:
         self._memory = ImageMemory(task.state, self.store, cfg.image_features_unchecked, self.warn_once)
         task.state = self._memory
         forget_unchecked(cfg)
+        if self.store is None and str(getattr(cfg, "image_order", "")) == "shuffled":
+            self.warn_once("--image-order shuffled has no images to shuffle: without --image-features there are none.")
 
     @property
     def feature_size(self) -> int:

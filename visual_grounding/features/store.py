@@ -250,7 +250,8 @@ class FeatureStore:
             raise InputError(
                 f"image ids refer to row {worst}, but {self.folder} has {len(self)} images (rows 0..{len(self) - 1})."
             )
-        return array[np.maximum(ids, 0)] if len(self) else np.zeros((*ids.shape, *array.shape[1:]), array.dtype)
+        rows = array[np.maximum(ids, 0)] if len(self) else np.zeros((*ids.shape, *array.shape[1:]), array.dtype)
+        return rows if rows.flags.writeable else rows.copy()  # numpy copies no single row
 
     def _refuse(self, name: str, row: int) -> None:
         columns, key = {name: np.array(self._columns[name][row : row + 1])}, self.key(row)
@@ -280,8 +281,10 @@ class FeatureStore:
         """Rows of the wanted keys; a key that the store doesn't have is left out.
 
         Raises:
-            InputError: as `keys`.
+            InputError: as `keys`; a single text, whose letters would be keys.
         """
+        if isinstance(wanted, str):
+            raise InputError(f"keys should be a list of texts, but are one: [{wanted!r}] is a list of it.")
         wanted = set(wanted)
         return {key: row for row, key in enumerate(self.keys()) if key in wanted}
 
@@ -307,7 +310,10 @@ def _rows_of(ids: ArrayLike) -> np.ndarray:
     Raises:
         InputError: they aren't integers.
     """
-    rows = np.asarray(ids)
+    try:
+        rows = np.asarray(ids)
+    except ValueError as error:
+        raise InputError("image ids should have as many rows for each sentence, but haven't.") from error
     if rows.size == 0:
         return rows.astype(np.int64)
     if rows.dtype.kind not in "iu":

@@ -18,12 +18,15 @@ from .outside import open_file
 
 STANDARD_INPUT = Path("-")
 LONGEST_LINE = 2**28  # bytes: what has no end of a line, such as a bomb of gzip, isn't read until the memory is full
+_UTF16 = "UTF-16, as Excel and PowerShell write it. Convert it: iconv -f UTF-16 -t UTF-8"
 _OTHERS = {  # first bytes of what is no text, and what to do with it
     b"PK\x03\x04": "a zip archive: unpack it",
     b"\x1f\x8b": "compressed by gzip: name it .gz",
     b"\x28\xb5\x2f\xfd": "compressed by zstd: name it .zst",
     b"PAR1": "a parquet file: write its columns as text",
     b"ARROW1\0\0": "an Arrow file: write its columns as text",
+    b"\xff\xfe": _UTF16,
+    b"\xfe\xff": _UTF16,
     b"\xff\xff\xff\xff": "an Arrow stream, as datasets saves it: write its columns as text",
 }
 
@@ -53,6 +56,10 @@ def iterate_lines(path: str | Path, pipes: bool = True) -> Iterator[str]:
                 if number == 1:
                     beginning = line[:8]
                     line = line.removeprefix(codecs.BOM_UTF8)
+                    if 3 * line.count(0) > len(line):
+                        check_is_text(path, beginning)
+                        # Every other byte of text in UTF-16 without a mark, which is UTF-8, too.
+                        raise InputError(f"{path} should be text, but is {_UTF16}.")
                 try:
                     decoded = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
                 except UnicodeDecodeError as error:

@@ -20,11 +20,15 @@ _DIGITS = 18  # of a number; Python refuses to read thousands of them
 NOUN, VERB = "NOUN", "VERB"
 
 
-def read_metaphors(path: Path, part_of_speech: str = NOUN) -> LabelledText:
+def read_metaphors(path: Path, part_of_speech: str | None = None) -> tuple[LabelledText, str]:
     """A file's examples: a sentence, one of its words, and whether that is a metaphor, "1" or "0".
 
     Args:
-        part_of_speech: of the words that are asked of, where a file has all.
+        part_of_speech: of the words that are asked of, where a file has all; None: verbs where each row names one,
+            else nouns.
+
+    Returns:
+        the examples, and the part of speech of what is asked.
 
     Raises:
         InputError: it can't be read, or lacks a column; a row's lists don't fit its words; or it has no such word.
@@ -35,7 +39,8 @@ def read_metaphors(path: Path, part_of_speech: str = NOUN) -> LabelledText:
             reader = csv.DictReader(file, strict=True)
             names = reader.fieldnames or []
             read = _verb if "verb_idx" in names else _words
-            if read is _verb and part_of_speech not in (NOUN, VERB):
+            part_of_speech = part_of_speech or (VERB if read is _verb else NOUN)
+            if read is _verb and part_of_speech != VERB:
                 raise InputError(
                     f"{path} names a verb in each row, so there is no {part_of_speech} to ask of.", "part_of_speech"
                 )
@@ -63,7 +68,7 @@ def read_metaphors(path: Path, part_of_speech: str = NOUN) -> LabelledText:
         raise InputError(
             f"{path} should have words to ask of, but none of its {found.rows} sentences has {wanted_word}."
         )
-    return found
+    return found, str(part_of_speech)
 
 
 def _encoding(path: Path) -> str:
