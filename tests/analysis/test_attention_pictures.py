@@ -29,7 +29,7 @@ def test_pictures_are_drawn_whatever_letters_and_numbers_of_tokens(tmp_path: Pat
     intervals = [Interval(0.2, 0.1, 0.3), Interval(0.5, 0.51, 0.6), Interval(0.3, 0.2, 0.29)]
     draw_shares(tmp_path / "shares.png.tmp", {"congruent": intervals}, {"congruent": 0.4}, "test, 3 sentences")
     photo = Image.new("RGBA", (64, 32))
-    tokens = ["ein@@", "$x_1", "</s>", "▁Hund", "a", "b", "c"]
+    tokens = ["ein@@", r"$\frac$", "</s>", "▁Hund", "a", "b", "c"]
     weights = np.random.default_rng(0).random((7, 2))
     for number, some in enumerate((tokens, tokens[:1])):
         path = tmp_path / f"{number}.tmp"

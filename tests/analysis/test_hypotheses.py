@@ -174,3 +174,16 @@ def test_sources_that_a_model_was_not_given_are_told_with_their_number(tmp_path:
     assert list(check_sources(path, "src", ["Ein Hund", "Eine Katze"])) == []
     (warning,) = check_sources(path, "src", ["Ein Hund", "Ein Pferd"])
     assert warning.startswith("1 of 2 sources in") and "the first is sentence 2" in warning
+
+
+def test_sources_beyond_the_corpus_are_not_compared(tmp_path: Path) -> None:
+    path = write(tmp_path / "out", generated(0, 1, 2))
+    assert list(check_sources(path, "test.en", ["a b", "a b"])) == []
+    assert len(list(check_sources(path, "test.en", ["a b", "c d"]))) == 1
+
+
+@pytest.mark.parametrize(("letters", "shown"), [(60, "a" * 60), (61, "a" * 59 + "…")])
+def test_long_sentences_are_shown_by_their_beginning(tmp_path: Path, letters: int, shown: str) -> None:
+    path = write(tmp_path / "out", generated(0).replace("S-0\ta b", f"S-0\t{'a' * letters}"))
+    (said,) = check_sources(path, "test.en", ["b"])
+    assert f"'{shown}', but 'b'" in said

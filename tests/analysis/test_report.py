@@ -290,11 +290,26 @@ def test_title_section_and_sentence_stand_out_and_notes_do_not(tmp_path, monkeyp
     save = Figure.savefig
 
     def look(figure, *given, **named):
-        drawn.update({text.get_text(): text.get_fontweight() for text in figure.texts})
+        drawn.update({text.get_text(): text for text in figure.texts})
         return save(figure, *given, **named)
 
     monkeypatch.setattr(Figure, "savefig", look)
     rows = [ReportRow("a sentence", [], [("model", "ein Satz", None)])]
-    write_report(tmp_path / "out", "A title", [ReportSection("A part", rows)])
-    assert {"A title", "A part", "a sentence", "model", "ein Satz"} <= drawn.keys()
-    assert {text for text, weight in drawn.items() if weight == "bold"} == {"A title", "A part", "a sentence"}
+    table = ReportTable([["system", "BLEU", "chrF"], ["ours", "30.1", "55.2"]], "a note on the table")
+    write_report(tmp_path / "out", "A title", [ReportSection("A part", rows, "a note on the part")], table)
+    heads = {"A title", "A part", "a sentence", "system", "BLEU", "chrF"}
+    notes = {"a note on the table", "a note on the part", "model"}
+    assert heads | notes | {"ein Satz", "ours", "30.1", "55.2"} <= drawn.keys()
+    assert {text for text, artist in drawn.items() if artist.get_fontweight() == "bold"} == heads
+    grey = drawn["model"].get_color()
+    assert {text for text, artist in drawn.items() if text and artist.get_color() == grey} == notes
+    assert grey != drawn["a sentence"].get_color()
+    assert drawn["a note on the table"].get_fontsize() < drawn["ein Satz"].get_fontsize()
+    for first, second, third in (("system", "BLEU", "chrF"), ("ours", "30.1", "55.2")):
+        edges = [(box.x0, box.x1) for box in (drawn[cell].get_window_extent() for cell in (first, second, third))]
+        assert edges[0][1] < edges[1][0] and edges[1][1] < edges[2][0]  # no column lies on the next
+    assert (
+        drawn["ours"].get_window_extent().x0
+        == drawn["system"].get_window_extent().x0
+        == drawn["A title"].get_window_extent().x0
+    )

@@ -53,3 +53,13 @@ def test_image_network_is_kept_for_the_papers_epochs_where_it_was_trained_and_no
     config = VisualSemanticEmbeddingConfig(joint_size=4, text_encoder="bag", image_backbone_freeze_epochs=given)
     task = SimpleNamespace(take_image_network=lambda: network, vocabulary=range(9))
     assert VisualSemanticEmbeddingModel.build_model(config, task).freeze_epochs == epochs
+
+
+def test_image_network_learns_from_the_epoch_behind_the_frozen_ones_on() -> None:
+    build().begin_epoch(1)  # without a network there is nothing to freeze
+    network, asked = nn.Linear(2, 2), []
+    network.freeze, network.frozen = asked.append, False
+    model = VisualSemanticEmbeddingModel(build().embedding, network, freeze_epochs=2)
+    for epoch in (1, 2, 3):
+        model.begin_epoch(epoch)
+    assert asked == [True, True, False]

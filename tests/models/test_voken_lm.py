@@ -1,7 +1,7 @@
 """Language models that tell vokens: what is asked of which head, where a BERT comes from, what a checkpoint keeps."""
 
 import json
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,12 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from small_voken_lm import model_flags, train_language_model, voken_task, whole_split
 from torch.nn import functional
+from vision_language import small_bert
 
 from visual_grounding import InputError
+from visual_grounding.modules.pretrained_bert import read_bert
 from visual_grounding.storage.checkpoints import load_checkpoint
+from visual_grounding.text.tokenizer_bridge import TokenizerBridge
 
 ARCHITECTURES = ("voken_bert", "voken_roberta")
 
@@ -254,3 +257,28 @@ def test_an_update_of_several_batches_counts_each_batchs_means_by_its_blocks(wor
     for name, weight in model.named_parameters():
         torch.testing.assert_close(after[name], before[name] - weight.grad, rtol=1e-4, atol=1e-6)
         assert not torch.equal(after[name], before[name]), name
+
+
+def test_a_bert_is_gone_on_from_with_its_head_or_begins_one(world, tmp_path):
+    for head in (True, False):
+        folder = small_bert(tmp_path / str(head), head)
+        model = voken_task(world, tokens_per_sample=12).build_model(Namespace(arch="voken_bert", bert=str(folder)))
+        read = read_bert(str(folder), TokenizerBridge(str(folder)).symbols, "dict.txt")
+        own = model.word_head.state_dict()
+        body = {f"bert.{name}": weight for name, weight in model.body.state_dict().items()}
+        assert body.keys() == read.body.keys() and all(torch.equal(body[name], read.body[name]) for name in body)
+        assert all(torch.equal(own[name], weight) for name, weight in read.head.items()) and bool(read.head) == head
+
+
+@pytest.mark.parametrize(
+    "arch",
+    [
+        arch
+        for arch, kind in ARCH_MODEL_REGISTRY.items()
+        if kind.__module__.startswith("visual_grounding") and "add_args" in vars(kind)
+    ],
+)
+def test_flags_that_nobody_gives_are_left_to_presets(arch):
+    parser = ArgumentParser()
+    ARCH_MODEL_REGISTRY[arch].add_args(parser)
+    assert set(vars(parser.parse_args([])).values()) <= {None, False}  # of a switch

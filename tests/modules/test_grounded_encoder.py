@@ -200,6 +200,7 @@ def test_the_word_head_is_berts():
     expected = (inner - inner.mean()) / (inner.var(unbiased=False) + norm.eps).sqrt()
     assert torch.allclose(head(hidden)[0], expected, atol=1e-5)
     assert head.bias.tolist() == [0] * 5
+    assert 0.018 < GroundedWordHead(200, 100, 5).transform[0].weight.std().item() < 0.022  # as BERT's
 
 
 def test_region_loss_agrees_with_an_example_worked_by_hand():

@@ -69,6 +69,7 @@ def test_what_is_no_bert_or_of_another_dictionary_is_refused(tmp_path):
         ({"num_attention_heads": 3}, "a BERT's 3 heads should divide its size, 16, but don't"),
         ({"hidden_size": 0}, "of a BERT should have a whole number from 1 to 2097152 as 'hidden_size', but has 0"),
         ({"num_hidden_layers": -1}, "a whole number from 1 to 2097152 as 'num_hidden_layers', but has -1"),
+        ({"num_hidden_layers": 101}, "a BERT should have layers as models have, but it has 101 as num_hidden_layers"),
         ({"type_vocab_size": "2"}, "a whole number from 1 to 2097152 as 'type_vocab_size', but has '2'"),
         ({"hidden_act": 3}, "should have text as 'hidden_act', but has 3"),
         ({"hidden_dropout_prob": 1.5}, "a number from 0 to 1 as 'hidden_dropout_prob', but has 1.5"),

@@ -1,11 +1,16 @@
 """Models that are compared are asked the same words: whose masks, and who sees them."""
 
+import math
+from pathlib import Path
+
 import numpy as np
 import pytest
-from small_grounded import make_task, make_world
+import torch
+from small_grounded import make_task, make_world, model_flags
 
 from visual_grounding.errors import InputError
-from visual_grounding.probes.perplexity import ask_alike, lines_of
+from visual_grounding.probes.perplexity import ask_alike, lines_of, tell_hidden
+from visual_grounding.probes.trained import Trained
 
 
 @pytest.fixture
@@ -54,3 +59,21 @@ def test_other_lines_are_refused(world):
         ask_alike([first, second], "valid")
     with pytest.raises(InputError, match="both models should be asked the same lines"):
         ask_alike([first, split_of(world, images=False, max_pieces=4)], "valid")
+
+
+def test_what_each_line_took_is_summed_over_its_words(world):
+    torch.manual_seed(0)
+    task = make_task(world, mask_prob=0.5)
+    task.load_dataset("valid")
+    dataset, model = task.dataset("valid"), task.build_model(model_flags(world)).eval()
+    trained = Trained(Path("none.pt"), model, task, "grounded_albert", torch.device("cpu"))
+    told = tell_hidden(trained, dataset, 5, lambda lines: None)
+    assert told.words.max() > 1 and told.words.tolist() == [sum(row) for row in hidden(dataset)]
+    for row in range(len(dataset)):
+        batch = dataset.collater([dataset[row]])
+        tokens, asked = batch["net_input"]["src_tokens"], batch["hidden_words"]
+        with torch.no_grad():
+            states = model.word_states(tokens, asked, batch["net_input"].get("visual"), task.mask)
+            chances = (states @ model.encoder.text.words.T + model.word_head.bias).log_softmax(dim=1)
+        bits = sum(-chances[place, word].item() / math.log(2) for place, word in enumerate(tokens[asked].tolist()))
+        assert told.bits[row] == pytest.approx(bits, rel=1e-4)

@@ -157,6 +157,7 @@ def test_plan_chooses_sizes_from_the_collection() -> None:
     # 4·√90000 = 1200 lists; 262144 images can be trained on, 39 a list at least
     assert choose_settings("ivf", 90_000, 512).lists == 1200
     assert choose_settings("ivf", 100, 512).lists == 2
+    assert choose_settings("ivf", 20, 512).lists == 1
     assert choose_settings("ivf", 10**8, 512).lists == 262144 // 39
     assert choose_settings("pq", 90_000, 512) == FaissSettings("pq", 1200, 64, 2**28 // 72)
     assert choose_settings("pq", 90_000, 300).code_bytes == 30  # the largest divisor not above 300 / 8

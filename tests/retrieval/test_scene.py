@@ -210,3 +210,11 @@ def test_images_that_could_not_be_read_are_never_found(tmp_path):
     sound = FeatureStore(write_store(tmp_path / "sound", np.ones((5, 1, 2))))
     sound.has_absent = False  # as a store says that was made by a command
     assert finder.plan != SceneFinder(tmp_path / "c.tsv", sound, words, 1).plan
+
+
+@pytest.mark.parametrize("flag", ["--captions", "--word-vectors", "--image-features"])
+def test_what_scenes_are_found_by_must_be_given(flag):
+    words = ["scene", "--captions", "c.tsv", "--word-vectors", "vectors", "--image-features", "store"]
+    place = words.index(flag)
+    with pytest.raises(InputError, match=flag):
+        open_finder(words[:place] + words[place + 2 :])

@@ -333,3 +333,23 @@ def test_architecture_is_the_first_name_that_a_checkpoint_says() -> None:
         (None, None, None),
     ):
         assert architecture({"cfg": {"model": model}, "args": args}) == named
+
+
+def test_average_is_refused_when_weights_of_the_same_shapes_mean_something_else(tmp_path: Path) -> None:
+    args = [argparse.Namespace(arch="transformer", encoder_attention_heads=heads) for heads in (2, 2, 4)]
+    paths = [save(tmp_path / f"{n}.pt", {"w": torch.ones(1)}, args=each) for n, each in enumerate(args)]
+    average_checkpoints(paths[:2])
+    with pytest.raises(
+        InputError, match=r"same --encoder-attention-heads, but .*1?\.pt was with 2, and .*2\.pt with 4"
+    ):
+        average_checkpoints(paths)
+
+
+@pytest.mark.parametrize(("count", "sound"), [(0, True), (8, True), (-1, False), (True, False), (2.0, False)])
+def test_numbers_that_a_checkpoint_remembers_are_counts(tmp_path: Path, count: Any, sound: bool) -> None:
+    path = save(tmp_path / "a.pt", {"w": torch.ones(1)}, task_state={"images_per_sentence": count})
+    if sound:
+        load_checkpoint(path)
+    else:
+        with pytest.raises(InputError, match="how many images a sentence had, in a whole number"):
+            load_checkpoint(path)

@@ -1,6 +1,7 @@
 """Text files: a byte order mark, and the place of a byte that isn't UTF-8."""
 
 import gzip
+import hashlib
 import io
 import sys
 import zipfile
@@ -10,7 +11,7 @@ import pytest
 
 from visual_grounding.errors import InputError
 from visual_grounding.storage import lines
-from visual_grounding.storage.lines import iterate_lines, read_lines
+from visual_grounding.storage.lines import iterate_lines, read_lines, sha256_of_lines
 
 
 def test_read_lines_leaves_a_byte_order_mark_out(tmp_path):
@@ -90,3 +91,9 @@ def test_what_is_no_text_is_told_by_its_first_bytes(tmp_path, pack, said):
     (tmp_path / "text").write_bytes(pack("Bär\n".encode() * 99))
     with pytest.raises(InputError, match=said):
         read_lines(tmp_path / "text")
+
+
+def test_the_digest_of_a_text_is_that_of_its_file(tmp_path):
+    (tmp_path / "text").write_bytes("ein Bär\nzwei\n\n".encode())
+    assert sha256_of_lines(read_lines(tmp_path / "text")) == hashlib.sha256("ein Bär\nzwei\n\n".encode()).hexdigest()
+    assert sha256_of_lines([]) == hashlib.sha256(b"").hexdigest()

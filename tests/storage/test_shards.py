@@ -332,3 +332,15 @@ def test_artefact_refuses_a_finished_output_whose_array_was_cut_short(tmp_path: 
     os.truncate(tmp_path / "out/a.npy", 130)
     with pytest.raises(InputError, match=r"out/a\.npy should be a plain \.npy array, but can't be read"):
         make(tmp_path / "out")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_one_rank_of_a_job_says_that_nothing_is_to_be_done(tmp_path, monkeypatch, capsys, number):
+    artefact = ShardedArtefact(tmp_path / "out", "test", {}, 1, 1, {"a": ((2,), "float32")})
+    for shard in artefact.missing():
+        artefact.write(shard, {"a": np.zeros((1, 2), np.float32)}, {})
+    artefact.publish({})
+    for name, value in (("RANK", number), ("WORLD_SIZE", 2), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", 1)):
+        monkeypatch.setenv(name, str(value))
+    assert ShardedArtefact(tmp_path / "out", "test", {}, 1, 1, {"a": ((2,), "float32")}).finished
+    assert ("nothing was done" in capsys.readouterr().err) == (number == 0)

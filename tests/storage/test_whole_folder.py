@@ -1,5 +1,7 @@
 """A folder as a whole or not at all; who writes it writes alone. Kills: `retrieval/test_retriever_folder.py`."""
 
+import ctypes
+import errno
 import os
 from pathlib import Path
 
@@ -152,3 +154,26 @@ def test_a_link_to_nowhere_doesnt_stand_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "out/notes").symlink_to(tmp_path / "nowhere")
     write_folder(tmp_path / "out", writing("newer"), lambda _: ("notes",))
     assert (tmp_path / "out/notes").is_symlink() and (tmp_path / "out/a").read_text() == "newer"
+
+
+@pytest.mark.parametrize(("number", "raised"), [(errno.EINVAL, False), (errno.EACCES, True)])
+def test_what_cannot_be_exchanged_here_is_told_from_what_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, raised: bool
+) -> None:
+    """Some file systems can't; the folder is moved aside there instead."""
+
+    class Library:
+        def renameat2(self, *given: object) -> int:
+            ctypes.set_errno(number)
+            return -1
+
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/old").touch()
+    monkeypatch.setattr(ctypes, "CDLL", lambda *given, **named: Library())
+    if raised:
+        with pytest.raises((InputError, PermissionError), match=os.strerror(number)):
+            write_folder(tmp_path / "out", writing("new"), lambda folder: [])
+        assert content_of(tmp_path / "out") == {"old": ""}
+    else:
+        write_folder(tmp_path / "out", writing("new"), lambda folder: [])
+        assert content_of(tmp_path / "out") == {"a": "new", "b": "new"}

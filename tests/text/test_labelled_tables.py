@@ -42,6 +42,11 @@ def test_releases_are_read_by_the_names_of_their_columns(task, text, rows, tmp_p
     assert found == rows and values == ("score" in text) and not remarks
 
 
+def test_the_first_of_several_names_is_that_of_the_second_sentence(tmp_path):
+    rows, _, _ = read(table(tmp_path, "premise\thypothesis\tsentence2\tlabel\na\tb\tc\t0\n"), "snli")
+    assert len(rows) == 1 and len(rows[0]) == 3 and rows[0][1] in "bc"
+
+
 def test_csv_has_quotes_and_json_lines_names(tmp_path):
     text = 'CONTEXT,HYPOTHESIS,LABEL,SUBSET\n"A dog, ""Rex""\nruns.",It sits.,4,SNLI\nx,y,0,SNLI\nu,v,2,COPA\n'
     rows, values, remarks = read(table(tmp_path, text, "j.csv"), "joci", only={"SUBSET": "SNLI"})

@@ -52,7 +52,16 @@ def test_known_nouns_are_words_of_the_list_and_their_plurals():
 
 @pytest.mark.parametrize(
     ("word", "expected"),
-    [("dogs", "dog"), ("boxes", "box"), ("ladies", "lady"), ("dog", "dog"), ("s", "s"), ("es", "es")],
+    [
+        ("dogs", "dog"),
+        ("boxes", "box"),
+        ("ladies", "lady"),
+        ("oxes", "ox"),
+        ("ads", "ad"),
+        ("dog", "dog"),
+        ("s", "s"),
+        ("es", "es"),
+    ],
 )
 def test_singulars_have_the_word_and_what_it_is_the_plural_of(word, expected):
     assert expected in singulars(word) and word == singulars(word)[0]

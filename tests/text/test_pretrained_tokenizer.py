@@ -5,8 +5,9 @@ import re
 import pytest
 from small_dual_encoder import make_dual_encoder
 from small_matcher import make_bert
-from transformers import AutoTokenizer, BertTokenizer
+from transformers import AutoTokenizer, BertTokenizer, T5Config
 
+from visual_grounding.errors import InputError
 from visual_grounding.text.pretrained_tokenizer import PretrainedTokenizer, check_layers, count_known_pieces
 
 
@@ -55,3 +56,10 @@ def test_more_layers_than_any_model_has_are_refused(config, said):
     sound = {"num_hidden_layers": 48, "num_hidden_groups": 12, "inner_group_num": 2, "block_sizes": [4, 4, 4]}
     check_layers({**sound, "id2label": {0: "a"}, "label2id": {"a player": 200}})
     check_layers({**sound, "layer_norm_eps": 1e-12, "block_size": 1024, "group_size": 512, "depths": [2, 2, 18, 2]})
+
+
+def test_an_encoder_with_a_decoder_is_refused(tmp_path):
+    folder = make_bert(tmp_path / "bert", ["b"])
+    T5Config().save_pretrained(folder)
+    with pytest.raises(InputError, match=r"should be an encoder such as BERT or XLM-R, but .* a decoder \(t5\)"):
+        PretrainedTokenizer(str(folder))

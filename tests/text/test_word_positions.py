@@ -87,6 +87,7 @@ def test_an_unknown_text_is_told_within_reason() -> None:
 
 def test_spans_of_a_tokenizer_are_found_in_their_words() -> None:
     assert words_of_spans([(1, 4), (4, 5), (7, 8), (8, 10), (10, 10)], " abcd  efg") == [0, 0, 1, 1, 1]
+    assert words_of_spans([(0, 1), (2, 3), (4, 5), (6, 7)], "a b c d") == [0, 1, 2, 3]
 
 
 def test_words_are_masked_and_removed_with_all_their_pieces() -> None:

@@ -91,3 +91,12 @@ def test_a_fasttext_model_that_was_cut_is_refused(tmp_path, share):
     (tmp_path / "cut").write_bytes(whole[: int(share * len(whole))])
     with pytest.raises(InputError, match="cut"):
         WordVectors(tmp_path / "cut")
+
+
+def test_a_fasttext_model_that_ends_within_its_words_is_refused(tmp_path):
+    """gensim would look for the end of a word for ever."""
+    whole = write_fasttext(tmp_path / "model", [["dog", "runs"], ["cat", "sits"]] * 3).read_bytes()
+    second = whole.index(b"\0", whole.index(b"runs" if whole.index(b"runs") > whole.index(b"dog") else b"dog"))
+    (tmp_path / "cut").write_bytes(whole[: second - 1])
+    with pytest.raises(InputError, match=r"cut should have \d words, as its beginning says, but ends after \d"):
+        WordVectors(tmp_path / "cut")

@@ -1,5 +1,6 @@
 """Words and vocabularies: the splitter, and agreement with fairseq's Dictionary."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,9 @@ def test_same_words_in_another_order_are_refused_with_both_digests() -> None:
         check_same_words("dict.txt", own, learned, "c.pt")
     assert e.value.choices == ("data",)
     assert digest_of_symbols(["ab"]) != own
+
+
+def test_a_pipe_is_no_dictionary(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "dict.txt")
+    with pytest.raises(InputError, match=r"dict.txt .*pipe"):
+        Vocabulary.load(tmp_path / "dict.txt")
