@@ -1,11 +1,15 @@
 """The heat map: an example by hand, a naive twin, its relation to the retriever's cosine, its peak."""
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from small_retriever import make_retriever
 
 from visual_grounding.analysis.heat_map import heat_map, peak, stretch, upsample
+from visual_grounding.analysis.overlay import draw_overlay
 from visual_grounding.errors import InputError
+from visual_grounding.features.framing import Box
 
 
 def test_heat_map_by_hand():
@@ -80,3 +84,11 @@ def test_upsampling_by_hand():
 def test_stretching_ends_at_0_and_1():
     torch.testing.assert_close(stretch(torch.tensor([[2.0, 4.0], [3.0, 2.0]])), torch.tensor([[0.0, 1.0], [0.5, 0.0]]))
     assert not stretch(torch.full((2, 2), 7.0)).any()
+
+
+def test_the_peak_is_a_ring_around_its_place():
+    drawn = np.asarray(draw_overlay(Image.new("RGB", (100, 80)), torch.zeros(1, 1), Box(0, 0, 1, 1), peak=(0.7, 0.25)))
+    white, black = ((drawn == level).all(axis=2) for level in (255, 0))
+    for ring, radius in ((white, 5), (black, 6)):
+        ys, xs = np.nonzero(ring)
+        assert (xs.min(), xs.max(), ys.min(), ys.max()) == (70 - radius, 70 + radius, 20 - radius, 20 + radius)

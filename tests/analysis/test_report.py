@@ -283,6 +283,7 @@ def test_picture_has_its_title_above_and_the_images_of_a_sentence_beside_each_ot
     (_, first_end, top), (second, second_end, second_top), (third, _, third_top) = places
     assert first_end < second and second_end < third and top == second_top == third_top
     assert (pixels[: top // 2, : pixels.shape[1] // 3] < 100).all(axis=2).any()  # the title's letters
+    assert (pixels[top + 112 : top + 132, places[0][0] : places[0][1]] < 160).all(axis=2).any()  # the key's, below
 
 
 def test_title_section_and_sentence_stand_out_and_notes_do_not(tmp_path, monkeypatch):

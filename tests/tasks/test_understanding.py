@@ -193,6 +193,22 @@ def test_tables_of_another_text_are_told(world, caplog):
     assert "were found for another text than" in caplog.text
 
 
+def test_tables_of_which_a_line_is_missing_are_told(world, caplog):
+    path = world / "ids/valid/meta.json"
+    lines = (world / "pairs/valid.first").read_text().splitlines()
+    for first, said in ((12, False), (8, True)):
+        words = [f"{'abcdefghijkl'[n] * 4} {'mnopqrstuvwx'[n] * 4}" for n in range(12)]
+        forget_digests(world / "pairs")
+        (world / "pairs/valid.first").write_text("".join(f"{word}\n" for word in words))
+        found_for = [*words[:first], *words[first + 1 :], *lines[:1]][:12]
+        meta = json.loads(path.read_text()) | {"text_sketches": [sketch(found_for[place]) for place in places(12)]}
+        path.write_text(json.dumps(meta))
+        make_task(world).load_dataset("valid")
+        assert (
+            "looked at 4 have next to nothing in common with theirs, the first of them line 9" in caplog.text
+        ) == said
+
+
 def test_sentences_and_predictions_that_lack_lines_are_refused(world):
     forget_digests(world / "pairs")
     meta = json.loads((world / "ids/valid/meta.json").read_text())

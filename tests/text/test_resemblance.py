@@ -2,7 +2,18 @@
 
 import random
 
-from visual_grounding.text.resemblance import KEPT, LINES, UNLIKE, places, resemblance, sketch
+import pytest
+
+from visual_grounding.text.resemblance import (
+    KEPT,
+    LINES,
+    UNLIKE,
+    places,
+    resemblance,
+    shares_in_common,
+    sketch,
+    strangers,
+)
 
 WORDS = ["dog", "ball", "grass", "child", "street", "woman", "yellow", "running", "jumps", "table", "market", "crowd"]
 
@@ -54,3 +65,34 @@ def test_nothing_is_said_where_there_is_nothing_to_compare() -> None:
     assert resemblance([], lambda _: ["abc"]) is None
     assert resemblance([""], lambda _: ["abc"]) is None
     assert resemblance([sketch("abc")], lambda _: ["17 204 9"]) is None  # numbers of pieces
+
+
+def letters(count: int, seed: int) -> list[str]:
+    """Lines of words that no two have in common, as good as."""
+    draw = random.Random(seed)
+    return [" ".join("".join(draw.choices("abcdefghijklmnop", k=6)) for _ in range(8)) for _ in range(count)]
+
+
+@pytest.mark.parametrize(("size", "first"), [(500, 170), (500, 400), (12, 6), (5, 3)])
+def test_lines_that_are_others_from_one_on_are_told(size: int, first: int) -> None:
+    text = letters(size, 2)
+    shifted = [*text[:first], *text[first + 1 :], "one more line than there was"]
+    numbers = places(size)
+    shares = shares_in_common([sketch(text[place]) for place in numbers], lambda place: [shifted[numbers[place]]])
+    assert [numbers[place] for place in strangers(shares)] == [place for place in numbers if place >= first]
+    assert sum(share for share in shares if share is not None) / len(shares) > UNLIKE
+
+
+@pytest.mark.parametrize("masked", [0.0, 0.15, 0.4, 0.6, 1.0])
+def test_masked_lines_and_those_of_another_language_are_no_strangers(masked: float) -> None:
+    draw, text = random.Random(3), letters(32, 3)
+    for _ in range(20):
+        other = [" ".join("mask" if draw.random() < masked else word for word in line.split()) for line in text]
+        shares = shares_in_common(map(sketch, text), lambda place, other=other: [other[place]])
+        assert strangers(shares) == []
+
+
+def test_one_odd_line_is_nothing_to_speak_of() -> None:
+    text = letters(32, 4)
+    assert strangers(shares_in_common(map(sketch, text), lambda place: [text[place] if place else "!a"])) == []
+    assert strangers([None] * 3 + [1.0] * 3) == strangers([]) == []

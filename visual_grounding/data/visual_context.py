@@ -33,7 +33,7 @@ from ..features.store import FeatureStore
 from ..retrieval.finder import Finder
 from ..retrieval.image_ids import NO_IMAGE, ImageIds
 from ..shares import percent, share, warn_of
-from ..text.resemblance import UNLIKE
+from ..text.resemblance import UNLIKE, of_strangers
 from .complete_batches import CompleteBatches
 from .image_memory import ImageMemory
 from .image_order import IMAGE_ORDERS, arrange_images, derangement, keep_own_images
@@ -400,7 +400,11 @@ class VisualContext:
     def _warn_of_other_text(
         self, table: ImageIds, text: str, written: Callable[[int], Iterable[str]], first: int
     ) -> None:
-        alike = table.resemblance(lambda line: written(first + line))
+        alike, other = table.likeness(lambda line: written(first + line))
+        if other:
+            self.warn_once(
+                f"the images in {table.folder} were found for another text than {text}: {of_strangers(other)}"
+            )
         if alike is not None and alike < UNLIKE:
             self.warn_once(
                 f"the images in {table.folder} were found for another text than {text}, of as many lines: on a sample "

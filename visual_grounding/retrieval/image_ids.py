@@ -14,7 +14,7 @@ from ..features.store import FeatureStore
 from ..shares import percent
 from ..storage.artefact import check_array_whole, open_array, read_meta
 from ..storage.lines import sha256_of_lines
-from ..text.resemblance import UNLIKE, places, resemblance
+from ..text.resemblance import UNLIKE, mean_share, of_strangers, places, shares_in_common, strangers
 
 IMAGE_IDS = "image-ids"
 NO_IMAGE = -1
@@ -123,17 +123,19 @@ class ImageIds:
     def __len__(self) -> int:
         return self.ids.shape[0]
 
-    def resemblance(self, candidates: Callable[[int], Iterable[str]]) -> float | None:
-        """How much a text of as many lines resembles the one that images were found for, 0..1, told from a few lines.
+    def likeness(self, candidates: Callable[[int], Iterable[str]]) -> tuple[float | None, list[int]]:
+        """How much a text of as many lines resembles the one that images were found for, told from a few lines.
 
         Args:
             candidates: a line's number -> what might be that line, such as source and target.
 
         Returns:
-            None where the table doesn't say what its text was like.
+            0..1, or None where the table doesn't say what its text was like; and which of these lines are others, where
+            the text is the same but for them.
         """
         numbers = places(len(self))
-        return resemblance(self._sketches[: len(numbers)], lambda place: candidates(numbers[place]))
+        shares = shares_in_common(self._sketches[: len(numbers)], lambda place: candidates(numbers[place]))
+        return mean_share(shares), [numbers[place] for place in strangers(shares)]
 
     def doubt(self, text: list[str], place: object) -> str | None:
         """What there is to say where images may have been found for another text; None where all is well.
@@ -144,7 +146,7 @@ class ImageIds:
         """
         if self.text_sha256 in (None, sha256_of_lines(text)):
             return None
-        alike = self.resemblance(lambda line: [text[line]])
+        alike, other = self.likeness(lambda line: [text[line]])
         if alike is None:
             return f"{self.folder} was made for another text than {place}, or for that one written differently."
         if alike < UNLIKE:
@@ -152,7 +154,7 @@ class ImageIds:
                 f"{self.folder} was made for another text than {place}, of as many lines: a sample of them is "
                 f"{percent(alike)} alike."
             )
-        return None
+        return f"{self.folder} was made for another text than {place}: {of_strangers(other)}" if other else None
 
     def check_against(self, store: FeatureStore) -> None:
         """Refuse ids that were made from another collection than `store`.
