@@ -27,6 +27,7 @@ from unicodedata import category
 
 import numpy as np
 import torch
+from fairseq.data.indexed_dataset import _code_to_dtype
 from hypothesis import strategies as st
 
 from visual_grounding.errors import InputError
@@ -61,6 +62,14 @@ class Malicious:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (os.mkdir, (str(self.sentinel),))
+
+
+def forget_words(prefix: Path, every: int = 1) -> None:
+    """Let binarised text be of words that its dictionary doesn't have, as text that isn't cut into its pieces is."""
+    code = Path(f"{prefix}.idx").read_bytes()[17]
+    numbers = np.memmap(f"{prefix}.bin", _code_to_dtype[code], "r+")
+    words = np.flatnonzero(numbers > 3)[::every]  # behind <s>, <pad>, </s> and <unk>
+    numbers[words] = 3
 
 
 def malicious(sentinel: Path, kind: int) -> bytes:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+MANY_UNKNOWN = 0.25  # of a text's words: from here on it is another than the words are of
+
 
 def share(count: int, total: int, things: str) -> str:
     """A count beside the whole.

@@ -1,18 +1,21 @@
 """Grounded language modelling: every strategy by its flags, masks of tables, finders in the loader, what is refused."""
 
 import json
+import re
 import shutil
 
 import numpy as np
 import pytest
 import torch
 from conftest import write_store
+from damage import forget_words
 from small_grounded import IMAGES, NOUNS, WORDS, make_encoder, make_task, make_world, model_flags, whole
 from small_word_vectors import write_vectors
 
 from visual_grounding.cli.main import main
 from visual_grounding.data.caption_mixture import draw_captions
 from visual_grounding.data.image_order import derangement
+from visual_grounding.data.text_of_one_language import warn_of_unknown
 from visual_grounding.errors import InputError
 from visual_grounding.features.store import FeatureStore
 from visual_grounding.retrieval.image_ids import ImageIds
@@ -520,3 +523,23 @@ def test_text_of_another_dictionary_in_a_second_folder_is_refused(world, tmp_pat
     path.write_text("".join(path.read_text().splitlines(True)[::-1]))
     with pytest.raises(InputError, match=rf"{path} should have the symbols of .*dict\.txt, in their order, but hasn't"):
         make_task(world, images=False, data=data)
+
+
+@pytest.mark.parametrize(("every", "said"), [(1, True), (2, True), (9, False)])
+def test_text_that_is_not_cut_as_its_dictionary_is_told(world, tmp_path, caplog, every, said):
+    """Text binarised as it is has few words that are pieces."""
+    shutil.copytree(world / "bin", tmp_path / "bin")
+    forget_words(tmp_path / "bin/valid", every)
+    task = make_task(world, data=str(tmp_path / "bin"))
+    task.load_dataset("valid")
+    lines = task._texts(str(tmp_path / "bin"), "valid", False)[0]
+    unknown = sum(int((lines[row] == 3).sum()) for row in range(len(lines)))
+    warned = re.findall(r"(\d+) of \d+ words .* in lines of (.*) are <unk>: the dictionary doesn't", caplog.text)
+    assert warned == ([(str(unknown), f"{tmp_path}/bin/valid")] if said else [])
+
+
+def test_of_many_lines_some_are_looked_at(world):
+    dictionary, lines = make_task(world).dictionary, [torch.tensor([5, 2])] * 3 + [torch.tensor([3, 3, 2])] * 4997
+    (said,) = warn_of_unknown(lines, dictionary, "a text")
+    assert said.startswith("3332 of 3333 words (")  # of each third line
+    assert list(warn_of_unknown([], dictionary, "a text")) == []

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import write_image_ids
+from damage import forget_words
 from fairseq.data import data_utils
 from fairseq.models import MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModel
@@ -279,3 +280,11 @@ def test_text_of_another_dictionary_in_a_second_folder_is_refused(tiny_translati
         InputError, match=rf"{path} should have the symbols of .*txt, in their order, but hasn't: each ep"
     ):
         make_task(tiny_translation, images=False, data=data)
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_text_that_is_not_cut_as_its_dictionary_is_told(tiny_translation, tmp_path, caplog, language):
+    shutil.copytree(tiny_translation / "bin", tmp_path / "bin")
+    forget_words(tmp_path / f"bin/valid.en-de.{language}")
+    make_task(tiny_translation, data=str(tmp_path / "bin")).load_dataset("valid")
+    assert re.findall(r"in lines of (.*) are <unk>: the dictionary", caplog.text) == [f"valid.en-de.{language}"]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import write_store
+from damage import forget_words
 from fairseq.data import indexed_dataset
 from vision_language import TINY, flags, make_task, make_world, train_in_process, whole
 
@@ -248,3 +249,12 @@ def test_training_text_may_be_validated_on_too(world, tmp_path):
     train(world, tmp_path / "two")
     one, two = (weights(tmp_path / f"{name}/checkpoint_last.pt") for name in ("one", "two"))
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_text_that_is_not_cut_as_its_dictionary_is_told(world, tmp_path, caplog):
+    shutil.copytree(world / "bin", tmp_path / "bin")
+    make_task(world, data=str(tmp_path / "bin")).load_dataset("valid")
+    assert "<unk>" not in caplog.text
+    forget_words(tmp_path / "bin/valid")
+    make_task(world, data=str(tmp_path / "bin")).load_dataset("valid")
+    assert f"in lines of {tmp_path}/bin/valid are <unk>: the dictionary doesn't have them" in caplog.text

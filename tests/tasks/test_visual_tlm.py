@@ -1,5 +1,6 @@
 """The task of pre-training: pairs of languages, their images, masks; and what it refuses."""
 
+import re
 import shutil
 from argparse import Namespace
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import write_image_ids, write_store
+from damage import forget_words
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
@@ -351,3 +353,10 @@ def test_each_epoch_reads_its_own_folder_of_several(tiny_pairs, tmp_path):
         InputError, match=rf"{path} should have the symbols of .*dict\.en\.txt, in their order, but has"
     ):
         make_task(tiny_pairs, images=False, data=data)
+
+
+@pytest.mark.parametrize("language", ["en", "fr"])
+def test_text_that_is_not_cut_as_its_dictionary_is_told(copied, caplog, language):
+    forget_words(copied / f"bin/valid.en-fr.{language}")
+    make_task(copied).load_dataset("valid")
+    assert re.findall(r"in lines of (.*) are <unk>: the dictionary", caplog.text) == [f"valid.en-fr.{language}"]

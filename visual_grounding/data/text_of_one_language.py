@@ -3,7 +3,7 @@
 import glob
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,11 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq.data.indexed_dataset import _code_to_dtype as DTYPES
 
 from ..errors import InputError, in_short
+from ..shares import MANY_UNKNOWN, warn_of
 from ..storage.outside import open_file, reading
 from ..text.tokenizer_bridge import MASK
 
+_LOOKED_AT = 2_000
 # Of an index: what it begins with, version, kind of number, lines; behind it the lines' sizes and places.
 _HEADER, _MAGIC = struct.Struct("<9sQBQ"), MMapIndexedDataset.Index._HDR_MAGIC
 
@@ -191,6 +193,25 @@ def check_binarised_pair(folder: str, split: str, source: str, target: str, comb
             if not found or not combine:
                 break
             number += 1
+
+
+def warn_of_unknown(lines: Any, dictionary: Dictionary, place: str) -> Iterator[str]:
+    """What to say where a dictionary knows few of a text's words: it is another text's, or this isn't cut as it should.
+
+    Args:
+        lines: binarised, (T,) each; of many, 2,000 are looked at.
+        place: where they are.
+    """
+    looked_at = range(0, len(lines), -(-len(lines) // _LOOKED_AT) or 1)
+    numbers = np.concatenate([np.zeros(0, np.int64), *(np.asarray(lines[line]) for line in looked_at)])
+    words = int((numbers != dictionary.eos()).sum())
+    unknown = int((numbers == dictionary.unk()).sum())
+    if unknown > MANY_UNKNOWN * words:
+        said = (
+            f"in lines of {place} are {dictionary.unk_word}: the dictionary doesn't have them. Is the text cut into "
+            "other pieces than the dictionary's, or not at all, or binarised with another text's dictionary?"
+        )
+        yield from warn_of(unknown, words, said, "words")
 
 
 def check_positions(model: Any, max_pieces: int) -> None:

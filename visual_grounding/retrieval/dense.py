@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..errors import InputError, check_at_least_one
-from ..shares import warn_of
+from ..shares import MANY_UNKNOWN, warn_of
 from .finder import IMAGES_PER_SENTENCE, Conclusion, Finder, Flags, Found, add_images_per_sentence
 from .image_ids import NO_IMAGE
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # they import torch, which the help of a command line does wi
     from .index import Index
     from .retriever import Retriever
 
-MANY_UNKNOWN = 0.25  # of a text's words: from here on its images can't be trusted
 _OF_WORDS = ("no_known_word", "unknown_words", "words")  # counts that a table has where words are unknown
 
 

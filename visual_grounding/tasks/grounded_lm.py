@@ -32,6 +32,7 @@ from ..data.text_of_one_language import (
     load_text,
     number_of_mask,
     parts_of_split,
+    warn_of_unknown,
 )
 from ..data.visual_batches import VisualContextDataset
 from ..data.visual_context import ImageTablesConfig, VisualContext
@@ -358,7 +359,12 @@ class GroundedLMTask(OwnCriterions, OneIterator):
 
     def _texts(self, folder: str, split: str, combine: bool) -> list[Any]:
         """The binarised text of a split, and with `combine` of its further parts."""
-        return [load_text(folder, name, self.dictionary) for name in parts_of_split(folder, split, combine)]
+        names = parts_of_split(folder, split, combine)
+        texts = [load_text(folder, name, self.dictionary) for name in names]
+        for name, text in zip(names, texts):
+            for said in warn_of_unknown(text, self.dictionary, os.path.join(folder, name)):
+                self.images.warn_once(said)
+        return texts
 
     def max_positions(self) -> int:
         """Lines are no longer than that."""

@@ -25,6 +25,7 @@ from ..data.text_of_one_language import (
     pairs_in,
     read_dictionary,
     splits_there,
+    warn_of_unknown,
 )
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_memory import check_restored_choices
@@ -196,6 +197,12 @@ class GroundedTranslationTask(OwnCriterions, OneIterator, TranslationTask):
             ) from error
         dataset = self.datasets[split]
         text = f"{split}.{self.cfg.source_lang}-{self.cfg.target_lang}"
+        for lines, dictionary, language in (
+            (dataset.src, self.source_dictionary, self.cfg.source_lang),
+            (dataset.tgt, self.target_dictionary, self.cfg.target_lang),
+        ):
+            for said in warn_of_unknown([] if lines is None else lines, dictionary, f"{text}.{language}"):
+                self.images.warn_once(said)
         self.datasets[split] = self.images.add(dataset, split, text, epoch, _parts(dataset), self._written(dataset))
 
     def _written(self, dataset: Any) -> Callable[[int], list[str]]:

@@ -23,6 +23,7 @@ from ..data.word_memory import check_restored_choices
 from ..errors import InputError
 from ..modules.joint_embedding import WORD_ENCODERS
 from ..retrieval.recall import DIRECTIONS, RECALL_AT, TOKEN_DIRECTION, recall_summary, token_recall_summary
+from ..shares import MANY_UNKNOWN, warn_of
 from ..text.pretrained_tokenizer import IN_CHECKPOINTS, SAME_ENCODER, PretrainedTokenizer
 from ..text.words import DICTIONARY, Vocabulary, WordTokenizer
 from .frozen_weights import frozen_weights_kept
@@ -33,6 +34,8 @@ if TYPE_CHECKING:  # it imports torchvision, which features don't need
     from ..features.image_network import ImageNetwork
 
 logger = logging.getLogger(__name__)
+
+_LOOKED_AT = 2_000  # captions, for the words that aren't known
 
 
 @dataclass
@@ -220,6 +223,12 @@ class ImageTextMatchingTask(OwnCriterions, ValidationScores):
                 f"{dataset.truncated} of {len(captions)} captions in {path} were cut at "
                 f"{self.tokenizer.max_tokens} tokens."
             )
+        looked_at = [dataset[line]["tokens"] for line in range(0, len(dataset), -(-len(dataset) // _LOOKED_AT) or 1)]
+        words, known = (int(counts.sum()) for counts in self.tokenizer.count_known(looked_at))
+        if words - known > MANY_UNKNOWN * words:
+            said = f"in captions of {path} aren't known: is the dictionary, or the tokenizer, of another language?"
+            for each in warn_of(words - known, words, said, "words"):
+                self.images.warn_once(each)
         self.datasets[split] = self.images.add_rows(dataset, rows[:, None], split)  # N = 1
 
     def max_positions(self) -> None:

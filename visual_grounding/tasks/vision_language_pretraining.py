@@ -25,6 +25,7 @@ from ..data.text_of_one_language import (
     open_text,
     read_dictionary,
     splits_there,
+    warn_of_unknown,
 )
 from ..data.visual_context import ImageTablesConfig, VisualContext
 from ..data.word_masking import Masking, MaskingConfig, WordMasking, check_mask_prob
@@ -160,7 +161,11 @@ class VisionLanguagePretrainingTask(OwnCriterions, OneIterator):
         prefixes = [self._prefix(folder, split)]
         while combine and self._found(folder, f"{split}{len(prefixes)}"):
             prefixes.append(self._prefix(folder, f"{split}{len(prefixes)}"))
-        return [open_text(prefix, self.dictionary) for prefix in prefixes]
+        texts = [open_text(prefix, self.dictionary) for prefix in prefixes]
+        for prefix, text in zip(prefixes, texts):
+            for said in warn_of_unknown(text, self.dictionary, prefix):
+                self.images.warn_once(said)
+        return texts
 
     def _prefix(self, folder: str, split: str) -> str:
         """The binarised text of a split, without its endings."""

@@ -26,6 +26,7 @@ from ..data.text_of_one_language import (
     pairs_in,
     read_dictionary,
     splits_there,
+    warn_of_unknown,
 )
 from ..data.visual_batches import VisualContextDataset
 from ..data.visual_context import ImageTablesConfig, VisualContext
@@ -152,6 +153,9 @@ class VisualTLMTask(OwnCriterions, OneIterator):
         texts, names, parts = [], [], []
         for source, target in self.pairs:
             text, sizes = self._load_pair(folder, split, source, target, combine)
+            for lines, language in ((text.source, source), (text.target, target)):
+                for said in warn_of_unknown(lines, self.dictionary, f"{split}.{source}-{target}.{language}"):
+                    self.images.warn_once(said)
             texts.append(text)
             names += [f"{split}{number or ''}.{source}-{target}" for number in range(len(sizes))]
             parts += [(size, 1) for size in sizes]
