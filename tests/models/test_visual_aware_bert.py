@@ -2,6 +2,7 @@
 
 import json
 from argparse import Namespace
+from contextlib import nullcontext
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -398,3 +399,24 @@ def test_what_was_pretrained_on_other_words_or_features_is_refused(pretrained, w
         grounded(world, make_task(world), visual_pretrained=str(tmp_path / "features.pt"), grounded_text_encoder=None)
     with pytest.raises(InputError, match="--visual-pretrained is for tasks of understanding"):
         grounded(world, Namespace(), visual_pretrained=str(path))
+
+
+def test_text_that_another_tokenizer_cut_into_the_same_pieces_is_refused(pretrained, world, tmp_path):
+    path, _ = pretrained()
+    flags = {"grounded_text_encoder": None}
+    state = torch.load(path, weights_only=False)
+    args = state["cfg"]["model"]
+    choices = json.loads(args.grounded_config)
+    own = make_task(world).asked.tokenizer_sha256
+    assert choices[0]["tokenizer_sha256"] == own
+    for kept, heard in (("0" * 64, True), (None, False)):  # of before, a checkpoint doesn't say
+        choices[0] = {name: value for name, value in choices[0].items() if name != "tokenizer_sha256"}
+        choices[0] |= {} if kept is None else {"tokenizer_sha256": kept}
+        args.grounded_config = json.dumps(choices)
+        torch.save(state, tmp_path / "other.pt")
+        with (
+            pytest.raises(InputError, match=rf"whose sha256 is 0{{64}}, but was cut by another, {own}\. Prepare it")
+            if heard
+            else nullcontext()
+        ):
+            grounded(world, make_task(world), visual_pretrained=str(tmp_path / "other.pt"), **flags)

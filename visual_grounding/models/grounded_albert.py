@@ -210,6 +210,7 @@ def build_prediction(args: Namespace, task: Any) -> PredictionModel:
     pretrained = None if from_checkpoint else pretrained_of(args, task, ("grounded_albert",))
     if pretrained is not None:
         pretrained.check_words("source", task.source_dictionary.symbols, "the dictionary of the text")
+        _check_tokenizer(pretrained, cut_by(task))
         pretrained.check_features(task)
     model = PredictionModel(build_grounded_encoder(args, task, pretrained), int(task.outputs))
     if pretrained is not None:
@@ -226,6 +227,19 @@ def build_prediction(args: Namespace, task: Any) -> PredictionModel:
         else:
             start_from(model, {name: name for name in own}, pretrained, left, ["head.*"])
     return model
+
+
+def _check_tokenizer(pretrained: Pretrained, cut: str) -> None:
+    """Refuse text that another tokenizer cut than that of a pre-trained encoder, into pieces of the same spelling."""
+    choices = parse_json(pretrained.args.grounded_config)
+    text = choices[0] if isinstance(choices, list) and choices else None  # whoever builds it refuses others
+    own = text.get("tokenizer_sha256") if isinstance(text, dict) else None
+    if own and cut and own != cut:  # checkpoints of before don't say
+        raise InputError(
+            f"the text should be cut by the tokenizer of the encoder in {pretrained.path}, whose sha256 is "
+            f"{own!s:.64}, but was cut by another, {cut:.64}. Prepare it with the --tokenizer of pre-training's "
+            f"--grounded-text-encoder, {getattr(pretrained.args, 'grounded_text_encoder', None)}."
+        )
 
 
 def build_grounded_encoder(args: Namespace, task: Any, pretrained: Optional[Pretrained] = None) -> GroundedEncoder:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, first_line
-from ..storage.settings import SWITCH, TABLE, Wanted, check_settings, number, whole_number
+from ..storage.settings import SWITCH, TABLE, TEXT, Wanted, check_settings, number, whole_number
 from ..text.pretrained_tokenizer import POSITIONS_AFTER_PADDING, check_layers
 from ..text.tokenizer_bridge import BOS, EOS, TokenizerBridge
 from ..text.words import PAD
@@ -73,6 +73,7 @@ def read_encoder(name: str, symbols: Sequence[str], place: str, cut_by: str = ""
         "closes": reads.closes,
         "max_positions": reads.max_positions,
         "segments": bridge.has_segments and getattr(model.config, "type_vocab_size", 0) > 1,
+        "tokenizer_sha256": bridge.sha256,  # its symbols alone don't tell how it cuts text
     }
     built = build_encoder(choices)
     words = _name_of_words(built)
@@ -116,6 +117,7 @@ _WANTED = {
     "closes": SWITCH,
     "segments": SWITCH,
     "max_positions": whole_number(0, 10**40),  # a tokenizer without a limit says 10³⁰
+    "tokenizer_sha256": TEXT,
     DROPOUT: number(0, 1),
 }
 
