@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -170,6 +171,41 @@ def test_training_goes_on_exactly_where_it_was(arch, world, tmp_path):
     train(world, "tags", tmp_path / "parts", arch, *flags, "--max-epoch", 3)
     one, other = (load_checkpoint(tmp_path / name / "checkpoint_last.pt")["model"] for name in ("whole", "parts"))
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_f1_of_other_classes_is_another_score(world, tmp_path, capsys):
+    """Of two classes it is the second's, of three their mean."""
+    shutil.copytree(world / "pairs", tmp_path / "three")
+    meta = json.loads((tmp_path / "three/meta.json").read_text())
+    assert meta["labels"] == ["other", "red"]
+    (tmp_path / "three/meta.json").write_text(json.dumps({**meta, "labels": ["other", "red", "blue"]}))
+    few = ["--max-epoch", 1, "--no-epoch-checkpoints", "--disable-validation"]
+    for place in (world, tmp_path):
+        train(
+            place,
+            "pairs" if place == world else "three",
+            tmp_path / f"{place == world}",
+            "visual_aware_bert",
+            *few,
+            "--bert",
+            world / "encoder",
+        )
+    two, three = (tmp_path / f"{of_two}/checkpoint_last.pt" for of_two in (True, False))
+    for path, said in ((two, "that of 'red', beside 'other'"), (three, "the mean of 'other', 'red', 'blue'")):
+        evaluate(capsys, "--checkpoint", path, "--split", "valid", "--out", tmp_path / "scores")
+        assert scores(tmp_path / "scores")["conventions"] == {"f1": said}
+    words = [
+        "--checkpoint",
+        str(two),
+        "--twin-checkpoint",
+        str(three),
+        "--split",
+        "valid",
+        "--out",
+        str(tmp_path / "s"),
+    ]
+    assert main(["evaluate", "predictions", *words]) == 2
+    assert "both models should tell the same classes, but F1 is that of 'red'" in capsys.readouterr().err
 
 
 def test_what_cannot_be_compared_is_refused(world, tmp_path, capsys):

@@ -56,6 +56,22 @@ def prediction_scores(of: Predicted) -> dict[str, float]:
     return {name: float(score[0]) for name, score in _scores_of_sums(of, sums).items()}
 
 
+def f1_of(of: Predicted, labels: Sequence[str]) -> str:
+    """Whose F1 is meant where classes are told, in words; empty of other answers.
+
+    Args:
+        labels: names of the classes, by their numbers.
+
+    >>> f1_of(Predicted(CLASSES, [], [], 2), ["literal", "metaphor"])
+    "that of 'metaphor', beside 'literal'"
+    """
+    if of.answers != CLASSES:
+        return ""
+    if of.labels == 2:
+        return f"that of {labels[1]!r}, beside {labels[0]!r}"
+    return f"the mean of {', '.join(map(repr, labels))}"
+
+
 def resample_predictions(of: Predicted, draws: np.ndarray) -> dict[str, ResampledScore]:
     """All scores on the whole set, and on draws of its examples.
 

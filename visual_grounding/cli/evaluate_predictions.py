@@ -59,6 +59,12 @@ def run(args: argparse.Namespace) -> None:
                 f"{each.test_set['file']}. Name one folder for both.",
                 "data",
             )
+        if each.convention != first.convention:
+            raise InputError(
+                f"both models should tell the same classes, but F1 is {first.convention} of {first.trained.path}, and "
+                f"{each.convention} of {each.trained.path}. Train both on one folder's examples.",
+                "twin_checkpoint",
+            )
     draws = draw_sentences(len(first.predicted.gold), args.bootstrap_samples, args.seed)
     resampled = {name: resample_predictions(each.predicted, draws) for name, each in runs.items()}
     metrics = METRICS[first.predicted.answers]
@@ -86,6 +92,7 @@ class _Run(NamedTuple):
         test_set: file and digest.
         texts: sentences and answers.
         said: predictions as they are written.
+        convention: of classes, of which F1 is; else empty.
     """
 
     trained: "Trained"
@@ -94,10 +101,12 @@ class _Run(NamedTuple):
     texts: list[list[str]]
     predicted: "Predicted"
     said: list[str]
+    convention: str
 
 
 def _predicted(args: argparse.Namespace, path: Path, order: str | None, device: Any) -> _Run:
     """Load a model and let it predict."""
+    from ..analysis.prediction_scores import f1_of
     from ..probes.predictions import TASKS, example_texts, predict, said_of
     from ..probes.trained import check_orders, load_split, load_trained
     from ..progress import progress_bar
@@ -114,7 +123,8 @@ def _predicted(args: argparse.Namespace, path: Path, order: str | None, device: 
         predicted = predict(trained, dataset, args.batch_size, bar.update)
     test_set = {"file": str(folder / args.split), "sha256": meta["splits"][args.split]["sha256"]}
     texts = example_texts(folder, args.split, asked.sentences, len(dataset))
-    return _Run(trained, order if trained.sees else "none", test_set, texts, predicted, said_of(trained, predicted))
+    said, shown = said_of(trained, predicted), order if trained.sees else "none"
+    return _Run(trained, shown, test_set, texts, predicted, said, f1_of(predicted, trained.task.asked.labels))
 
 
 def _report(
@@ -144,6 +154,7 @@ def _report(
         "test_set": first.test_set,
         "metrics": {name: described_metric(label, percent=True) for name, label in metrics.items()},
         "systems": systems,
+        "conventions": {"f1": first.convention} if first.convention else {},
         "resampling": {"samples": args.bootstrap_samples, "seed": args.seed},
         "interval": f"95 %, bootstrap over examples, {args.bootstrap_samples} resamplings, seed {args.seed}",
         "comparison": comparison,
