@@ -387,3 +387,14 @@ def test_images_side_by_side_are_none_where_all_are_absent(tmp_path, caplog):
     write_image_ids(tmp_path / "ids/train", table, store.keys_sha256)
     add(tmp_path)
     assert "2 of 11 sentences (18.2 %) have none" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "flags", [{}, {"images_per_sentence": 3}, {"image_order": "shuffled", "image_seed": 2}, {"image_order": "blank"}]
+)
+@pytest.mark.parametrize("images", [True, False])
+def test_flags_of_images_that_are_not_there_are_told(store, tmp_path, caplog, flags, images):
+    context(tmp_path, **flags, **({} if images else {"image_features": None}))
+    given = ", ".join(f"--{name.replace('_', '-')} {value}" for name, value in flags.items())
+    said = f"{given} changes nothing: without --image-features there are no images."
+    assert caplog.messages == ([said] if flags and not images else [])

@@ -462,3 +462,8 @@ def test_images_of_another_sentence_than_in_training_are_told_of(world, caplog):
     assert blind.state._state["image_sentence"] == "second" and "--image-sentence" not in caplog.text
     make_task(world).load_state_dict(state)
     assert "trained with images of --image-sentence second, but here it gets those of first" in caplog.text
+
+
+def test_the_sentence_whose_images_are_meant_is_told_where_there_are_none(world, caplog):
+    make_task(world, images=False, image_sentence="second")
+    assert "--image-sentence second changes nothing: without --image-features" in caplog.text

@@ -47,6 +47,8 @@ _TAG_SCORE = 0.3
 _LOOKED_AT = 20_000
 _ASKED = 200  # lines that a finder is asked beforehand, to say what it makes of them
 Written = Callable[[int], Iterable[str]]
+# What flags of images are where nobody gives them.
+_OF_IMAGES = {"images_per_sentence": 0, "image_order": "congruent", "image_seed": 1, "image_sentence": "first"}
 
 
 @dataclass
@@ -130,8 +132,13 @@ class VisualContext:
         self._memory = ImageMemory(task.state, self.store, cfg.image_features_unchecked, self.warn_once)
         task.state = self._memory
         forget_unchecked(cfg)
-        if self.store is None and str(getattr(cfg, "image_order", "")) == "shuffled":
-            self.warn_once("--image-order shuffled has no images to shuffle: without --image-features there are none.")
+        idle = [
+            f"--{name.replace('_', '-')} {getattr(cfg, name)}"
+            for name, default in _OF_IMAGES.items()
+            if self.store is None and str(getattr(cfg, name, default)) != str(default)
+        ]
+        if idle:
+            self.warn_once(f"{', '.join(idle)} changes nothing: without --image-features there are no images.")
 
     @property
     def feature_size(self) -> int:
