@@ -1,5 +1,6 @@
 """VLP's pre-training task: its text and images, what it learns, and what it refuses."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -258,3 +259,12 @@ def test_text_that_is_not_cut_as_its_dictionary_is_told(world, tmp_path, caplog)
     forget_words(tmp_path / "bin/valid")
     make_task(world, data=str(tmp_path / "bin")).load_dataset("valid")
     assert f"in lines of {tmp_path}/bin/valid are <unk>: the dictionary doesn't have them" in caplog.text
+
+
+@pytest.mark.parametrize(("method", "said"), [("paired", False), ("scene", True)])
+def test_images_that_were_found_by_the_words_that_are_asked_for_are_told(world, tmp_path, caplog, method, said):
+    shutil.copytree(world / "ids", tmp_path / "ids")
+    meta = json.loads((tmp_path / "ids/valid/meta.json").read_text()) | {"signature": f"retrieve|method:{method}|n:1"}
+    (tmp_path / "ids/valid/meta.json").write_text(json.dumps(meta))
+    make_task(world, image_ids=str(tmp_path / "ids")).load_dataset("valid")
+    assert ("were found by the words of each line, and some of these are hidden" in caplog.text) == said

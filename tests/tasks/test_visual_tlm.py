@@ -1,5 +1,6 @@
 """The task of pre-training: pairs of languages, their images, masks; and what it refuses."""
 
+import json
 import re
 import shutil
 from argparse import Namespace
@@ -360,3 +361,12 @@ def test_text_that_is_not_cut_as_its_dictionary_is_told(copied, caplog, language
     forget_words(copied / f"bin/valid.en-fr.{language}")
     make_task(copied).load_dataset("valid")
     assert re.findall(r"in lines of (.*) are <unk>: the dictionary", caplog.text) == [f"valid.en-fr.{language}"]
+
+
+@pytest.mark.parametrize(("method", "said"), [("paired", False), ("dense", True)])
+def test_images_that_were_found_by_the_words_that_are_asked_for_are_told(copied, caplog, method, said):
+    for path in (copied / "ids").glob("valid*/meta.json"):
+        meta = json.loads(path.read_text())
+        path.write_text(json.dumps({**meta, "signature": f"retrieve|method:{method}|n:1"}))
+    make_task(copied).load_dataset("valid")
+    assert caplog.text.count("were found by the words of each line, and some of these are hidden") == 2 * said

@@ -298,6 +298,7 @@ class VisualContext:
         choose: Callable[[np.ndarray], ImageChoice] = TabledImages,
         beside: Sequence[str] = ("",),
         hides: bool = False,
+        asks: bool = False,
         mistaken: Optional[Mapping[str, str]] = None,
     ) -> CompleteBatches:
         """A dataset with the images that the tables in `--image-ids DIR/<split>` name; without images, as it is.
@@ -314,6 +315,7 @@ class VisualContext:
             choose: from the tables (S, N), as `--image-order` arranges them, to the images of every batch.
             beside: what stands behind the names of tables; of several tables the images stand side by side.
             hides: whether the task hides the words that a table's mask hid from its finder.
+            asks: whether it asks for words that it hides, which images that were found for whole lines tell.
             mistaken: for one of `beside` -> the sha256 of a text that its tables are easily made of instead.
 
         Raises:
@@ -342,6 +344,12 @@ class VisualContext:
                 table.check_against(self.store)
                 table.check_lines(sentences, named)
                 self._check_what_for(table, named, (mistaken or {}).get(suffix), hides)
+                if asks and "|method:" in table.signature and "|method:paired|" not in table.signature:
+                    self.warn_once(
+                        f"the images in {table.folder} were found by the words of each line, and some of these are "
+                        "hidden here and asked for: such images tell them. What a sentence's own images are worth is "
+                        "learned with those of visual-grounding retrieve --method paired."
+                    )
                 if found_for is not None:
                     self._warn_of_other_text(table, named, found_for, first)
                 first += sentences * times

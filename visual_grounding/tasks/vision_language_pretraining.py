@@ -151,7 +151,7 @@ class VisionLanguagePretrainingTask(OwnCriterions, OneIterator):
             return [join_pieces(self.dictionary.string(text[number], unk_string=" "))]
 
         parts = [(len(each), 1) for each in texts]
-        pairs: Any = self.images.add(sentences, split, split, epoch, parts, written, choose=choose)
+        pairs: Any = self.images.add(sentences, split, split, epoch, parts, written, choose=choose, asks=True)
         masking = Masking(self.cfg.mask_prob, MASK_ALONE, seed if training else None)
         words = WordMasking(masking, self.mask, range(self.mask, self.mask + 1))  # MASK_ALONE draws no other word
         self.datasets[split] = MaskedPairs(pairs, self.dictionary, pairs.choice, words)

@@ -164,7 +164,7 @@ class VisualTLMTask(OwnCriterions, OneIterator):
         alone = len(self.pairs) == 1  # then the tables of images are those of translation
         said = names[0] if alone else f"{split} ({', '.join('-'.join(pair) for pair in self.pairs)})"
         found: Any = self.images.add(
-            dataset, split, said, epoch, parts, self._written(dataset), None if alone else names
+            dataset, split, said, epoch, parts, self._written(dataset), None if alone else names, asks=True
         )
         if isinstance(found, VisualContextDataset):
             found = RegionMasking(found, masking, hides=not self.cfg.visual_unmasked)
