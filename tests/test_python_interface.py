@@ -83,6 +83,44 @@ def test_one_sentence_is_not_taken_for_its_letters(made):
         Retriever.load("retriever").encode_text("a dog")
 
 
+@pytest.mark.parametrize("wrong", [["a dog", None], ["a dog", 3], [["a"], "dog"], np.array([b"a dog"])])
+def test_what_is_no_sentence_is_named(made, wrong):
+    with pytest.raises(InputError, match=r"encode_text takes sentences, but number [01] is .* of type \w+"):
+        Retriever.load("retriever").encode_text(wrong)
+
+
+def test_sentences_come_in_any_form(made):
+    retriever, lines = Retriever.load("retriever"), ["w1 w2", "", "w3"]
+    expected = retriever.encode_text(lines)
+    for given in (tuple(lines), iter(lines), np.array(lines), np.array(lines, dtype=object), (line for line in lines)):
+        assert torch.equal(retriever.encode_text(given), expected)
+    assert retriever.encode_text([]).shape == (0, expected.shape[1])
+    for size in (0, -1):
+        with pytest.raises(InputError, match=f"batch size should be at least 1, but is {size}"):
+            retriever.encode_text(lines, batch_size=size)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "meta"])
+def test_a_device_that_is_not_there_is_named(made, device):
+    with pytest.raises(InputError, match=rf"device.* {device}"):
+        Retriever.load("retriever", device=device)
+
+
+def test_arrays_of_other_shapes_are_refused(made):
+    retriever, index = Retriever.load("retriever"), Index("index")
+    features, absent = made.gather(range(4))
+    for wrong in ((features[:, 0], absent), (features, absent[:3]), (features, absent[:, 0]), (features[0], absent[0])):
+        with pytest.raises(InputError, match=r"encode_images takes features \(I, R, F\) and a padding mask \(I, R\)"):
+            retriever.encode_images(*wrong)
+    queries = retriever.encode_images(features, absent).numpy()
+    assert index.search(queries, 1, exclude=np.arange(4))[1].flatten().tolist() != [0, 1, 2, 3]
+    with pytest.raises(InputError, match=r"exclude should have a row for each of 4 queries, .* of shape \(3,\)"):
+        index.search(queries, 1, exclude=np.arange(3))
+    queries[1:3, 0] = np.nan
+    with pytest.raises(InputError, match=r"2 of 4 hold NaN or infinity, the first number 1\."):
+        index.search(queries, 1)
+
+
 def test_numpy_serves_as_well_as_torch(made):
     retriever, index = Retriever.load("retriever"), Index("index")
     vectors = retriever.encode_images(*made.gather(range(20)))

@@ -117,7 +117,7 @@ class Index:
         queries: Tensor | np.ndarray,
         k: int,
         device: str | torch.device = "cpu",
-        exclude: Tensor | None = None,
+        exclude: Tensor | np.ndarray | None = None,
         nprobe: int | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The k images nearest to each query, best first, ties by row; absent ones are never among them.
@@ -135,7 +135,7 @@ class Index:
 
         Raises:
             InputError: faiss is needed and isn't there, one of its files is broken, the embeddings were cut short or
-                hold NaN or infinity, k is below 1, or queries are of another shape.
+                hold NaN or infinity, k is below 1, or queries or `exclude` are of another shape, or queries no numbers.
         """
         check_at_least_one(k=k)
         queries = torch.as_tensor(queries)
@@ -143,6 +143,18 @@ class Index:
             raise InputError(
                 f"queries should be a row of {self.embeddings.shape[1]} numbers each, as the images of {self.folder} "
                 f"have, but are of shape {tuple(queries.shape)}."
+            )
+        broken = (~queries.isfinite().all(dim=1)).nonzero().flatten()
+        if len(broken):
+            raise InputError(
+                f"queries should be numbers, but {len(broken)} of {len(queries)} hold NaN or infinity, the first "
+                f"number {int(broken[0])}."
+            )
+        exclude = None if exclude is None else torch.as_tensor(exclude)
+        if exclude is not None and exclude.shape != queries.shape[:1]:
+            raise InputError(
+                f"exclude should have a row for each of {len(queries)} queries, −1 for none, but is of shape "
+                f"{tuple(exclude.shape)}."
             )
         if self.faiss is None:
             if k == 1 and exclude is None and self._nearest_image(device).keeps:

@@ -6,7 +6,7 @@ that loads itself and embeds a batch of each side. It needs torch, not fairseq.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..devices import choose_device
+from ..errors import InputError, check_at_least_one, in_short
 from ..extensions import class_named
 from ..features.making import check_making, says_what_made
 from ..features.pixels import PixelSource
@@ -116,9 +117,9 @@ class Retriever(ABC):
         """Load a retriever's folder, whatever kind it is.
 
         Raises:
-            InputError: the folder isn't a whole retriever, or its kind isn't known here.
+            InputError: the folder isn't a whole retriever, its kind isn't known here, or there is no such device.
         """
-        folder = Path(folder)
+        folder, device = Path(folder), str(choose_device(device))
         description = read_description(folder)
         wanted = f"{folder / CONFIG}: kind"
         kind = class_named(description.kind, KINDS, "retrievers", Retriever, wanted)  # type: ignore[type-abstract]
@@ -256,17 +257,27 @@ class Retriever(ABC):
         return vectors
 
     @torch.inference_mode()
-    def encode_text(self, sentences: list[str], batch_size: int = 256) -> Tensor:
+    def encode_text(self, sentences: Iterable[str], batch_size: int = 256) -> Tensor:
         """Unit vectors of sentences; 0 for an empty one.
 
         Shapes:
             returns: (S, D) float32, on the CPU
 
         Raises:
-            InputError: one sentence instead of a list of them; its letters would be taken for sentences.
+            InputError: one sentence instead of several, whose letters would be taken for sentences; something among
+                them that isn't text, or a batch size below 1.
         """
         if isinstance(sentences, str):
             raise InputError(f"encode_text takes a list of sentences, but was given one: [{sentences[:40]!r}]?")
+        check_at_least_one(batch_size=batch_size)
+        sentences = list(sentences)
+        for number, sentence in enumerate(sentences):
+            if not isinstance(sentence, str):
+                raise InputError(
+                    f"encode_text takes sentences, but number {number} is {in_short(repr(sentence))}, of type "
+                    f"{type(sentence).__name__}."
+                )
+        sentences = list(map(str, sentences))  # numpy has a kind of its own
         vectors = self.encode_tokens(self.tokenize(sentences)[0], batch_size)
         empty = torch.tensor([not sentence.strip() for sentence in sentences], dtype=torch.bool)
         vectors[empty] = 0.0  # an encoder may put special tokens around nothing
@@ -282,10 +293,17 @@ class Retriever(ABC):
             returns: (I, D) float32, on the CPU
 
         Raises:
-            InputError: features of another size than the retriever was trained on, or pixels where it takes features.
+            InputError: features of another size than the retriever was trained on, or pixels where it takes features;
+                or a shape that isn't one of these.
         """
         features, padding_mask = torch.as_tensor(features), torch.as_tensor(padding_mask)
         pixels = features.dtype == torch.uint8
+        wanted = (len(features), 1) if pixels and features.dim() == 4 else features.shape[:2]
+        if features.dim() != 3 + pixels or padding_mask.shape != wanted:
+            raise InputError(
+                "encode_images takes features (I, R, F) and a padding mask (I, R), or pixels (I, H, W, 3) of uint8 and "
+                f"a mask (I, 1), but was given {tuple(features.shape)} and {tuple(padding_mask.shape)}."
+            )
         self._check_form(pixels)
         features = features.to(self.device)
         if not pixels:
