@@ -4,6 +4,7 @@ Every test runs in fresh processes, since what is imported when is what they are
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -303,3 +304,75 @@ def test_a_gpu_that_is_asked_for_and_not_there_is_said_in_one_line(monkeypatch: 
     monkeypatch.setattr(sys, "argv", ["fairseq-train", "bin"])
     said = _known_mistake(RuntimeError("No CUDA GPUs are available"), None)
     assert said == "a GPU was asked for, but there is none (No CUDA GPUs are available). Add --cpu."
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (Exception("Size of sample #1 is invalid (=(np.int32(5), np.int32(7))) since max_positions=(4, 1024), skip "
+                   "this example with --skip-invalid-size-inputs-valid-test"),
+         "sentence 2 has (5, 7) tokens (of source and target), more than the (4, 1024) that are possible. Shorten it;"),
+        (AssertionError("Sentences lengths should not exceed max_tokens=3"), "--max-tokens is 3, but a sentence has m"),
+        (Exception("The dataset is empty. This could indicate that all elements"), "no sentence is left to train on: "),
+        (FloatingPointError("gradients are Nan/Inf"), "training diverged: its loss or gradients became NaN"),
+        (FloatingPointError("another"), None),
+        (AssertionError("another"), None),
+        (KeyError("bleu"), None),
+        (FileNotFoundError(2, "No such file or directory", "nowhere"), None),
+    ],
+)  # fmt: skip
+def test_what_fairseq_finds_wrong_is_said_in_one_line(
+    error: Exception, said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fairseq-train", "bin"])
+    found = _known_mistake(error, None)
+    assert found is None if said is None else found is not None and found.startswith(said) and "\n" not in found
+
+
+def test_what_fails_while_a_divergence_is_looked_into_is_its_consequence() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        try:
+            raise FloatingPointError("Minimum loss scale reached (0.0001). Your loss is probably exploding.")
+        except FloatingPointError:
+            raise RuntimeError("generator raised StopIteration")  # noqa: B904  # as fairseq does
+    said = _known_mistake(raised.value, None)
+    assert said is not None and said.startswith("training diverged: ") and "(Minimum loss scale reached" in said
+
+
+TRAIN = ["--arch", "transformer_tiny", "--optimizer", "adam", "-s", "en", "-t", "de", "--max-epoch", 1]
+
+
+@pytest.mark.slow
+def test_mistakes_that_fairseq_finds_late_are_one_line(tiny_translation: Path, user_dir: str, tmp_path: Path) -> None:
+    """The whole commands."""
+    common = [tiny_translation / "bin", "--user-dir", user_dir, "--task", "grounded_translation", "--cpu"]
+
+    def said(name: str, *flags: object, status: int = 2) -> str:
+        done = run_command(f"fairseq-{name}", *common, *flags)
+        assert done.returncode == status, done.stderr[-2000:]
+        assert status == 0 or "Traceback" not in done.stderr
+        return done.stderr.splitlines()[-1] if status else ""
+
+    train = ["train", *TRAIN, "--save-dir", tmp_path / "m", "--batch-size", 8]
+    metric = "--best-checkpoint-metric"
+    assert f"{metric} bleu needs --eval-bleu: without it validation tells loss" in said(*train, metric, "bleu")
+    named = said(*train, metric, "blue")
+    assert f"{metric} is blue, but what validation tells is loss, " in named and "ppl" in named
+    assert "error: training diverged: its loss or" in said(*train, "--lr", 1e30, "--max-epoch", 30, "--no-save")
+    assert "no sentence is left to train on" in said("train", *TRAIN, "--max-tokens", 3)
+    assert "sentence 2 has (5, 5) tokens" in said("train", *TRAIN, "--batch-size", 8, "--max-source-positions", 4)
+    shutil.rmtree(tmp_path / "m")
+    said(*train, status=0)
+    path = ["--path", tmp_path / "m/checkpoint_last.pt"]
+    (tmp_path / "latin").write_bytes("ein Bär".encode("latin-1"))
+    (tmp_path / "long").write_text("a " * 1500 + "\n")
+    for name in ("generate", "interactive"):
+        assert said(name) == "error: nothing says which model translates. Give --path CHECKPOINT."
+    typed = ["interactive", *path, "--input"]
+    place = tmp_path / "nowhere"
+    assert said(*typed, place) == f"error: --input names {place}, which can't be opened: No such file or directory."
+    assert f"--input {tmp_path}/latin should be UTF-8, but isn't: 'utf-8' codec can't" in said(
+        *typed, tmp_path / "latin"
+    )
+    assert "sentence 1 has (1501, 0) tokens (of source and target), more than" in said(*typed, tmp_path / "long")
+    assert "--max-tokens is 3, but a sentence has more tokens" in said("generate", *path, "--max-tokens", 3)

@@ -173,10 +173,78 @@ def _known_mistake(error: BaseException, trace: TracebackType | None) -> str | N
     if isinstance(error, OSError) and error.errno in _NO_NAMES:
         name = str(error.filename)
         return f"{name[:80]}{'…' if len(name) > 80 else ''} can't be opened: {error.strerror}."
+    if isinstance(error, OSError) and (flag := _flag_of(str(error.filename))):
+        return f"{flag} names {error.filename}, which can't be opened: {error.strerror}."
+    if isinstance(error, AssertionError | TypeError) and _translates() and not _flag_is_given("--path"):
+        return "nothing says which model translates. Give --path CHECKPOINT."
+    if found := _of_sizes(str(error)) or _of_divergence(error):
+        return found
     for frame, _ in walk_tb(trace):
-        if frame.f_code.co_name == "load_checkpoint_to_cpu":
-            return _why_unreadable(str(frame.f_locals.get("path")), error)
+        name, known = frame.f_code.co_name, frame.f_locals
+        if name == "load_checkpoint_to_cpu":
+            return _why_unreadable(str(known.get("path")), error)
+        if name == "buffered_read" and isinstance(error, UnicodeDecodeError):
+            typed = "what is typed" if known.get("input") == "-" else f"--input {known.get('input')}"
+            return f"{typed} should be UTF-8, but isn't: {first_line(error)}."
+        if name in ("validate", "get_valid_stats") and isinstance(error, KeyError) and "stats" in known:
+            return (
+                f"--best-checkpoint-metric is {error.args[0]}, but what validation tells is "
+                f"{', '.join(known['stats'])}: name one of these. BLEU, for instance, is told with --eval-bleu alone."
+            )
     return None
+
+
+def _translates() -> bool:
+    return Path(sys.argv[0]).name.removesuffix(".py") in (
+        "fairseq-generate",
+        "fairseq-interactive",
+        "generate",
+        "interactive",
+    )
+
+
+def _flag_is_given(flag: str) -> bool:
+    return any(word == flag or word.startswith(f"{flag}=") for word in sys.argv)
+
+
+def _flag_of(value: str) -> str | None:
+    """The flag of this command line that has a value."""
+    for flag, given in pairwise(_apart(sys.argv)):
+        if flag.startswith("--") and given == value:
+            return flag
+    return None
+
+
+def _of_sizes(said: str) -> str | None:
+    """What to say where fairseq finds sentences that are longer than something."""
+    if match := re.match(r"Size of sample #(\d+) is invalid \(=(.*)\) since max_positions=(.*), skip", said):
+        sizes = re.sub(r"np\.int\d+\((\d+)\)", r"\1", match[2])
+        return (
+            f"sentence {int(match[1]) + 1} has {sizes} tokens (of source and target), more than the {match[3]} that "
+            "are possible. Shorten it; fairseq-train and fairseq-generate leave such sentences out with "
+            "--skip-invalid-size-inputs-valid-test."
+        )
+    if match := re.match(r"Sentences lengths should not exceed max_tokens=(\d+)", said):
+        return f"--max-tokens is {match[1]}, but a sentence has more tokens. Give as many as the longest has, at least."
+    if said.startswith("The dataset is empty. This could indicate"):
+        return (
+            "no sentence is left to train on: there is none, or all are longer than --max-tokens or the model's "
+            "positions (--max-source-positions, --max-target-positions)."
+        )
+    return None
+
+
+def _of_divergence(error: BaseException) -> str | None:
+    """What to say where a loss or its gradients became NaN or infinite; fairseq looks for where, and fails anew."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, FloatingPointError):
+        cause = cause.__context__
+    if cause is None or not re.search("Nan/Inf|loss scale|NaN|infinit", str(cause)):
+        return None
+    return (
+        f"training diverged: its loss or gradients became NaN or infinite ({first_line(cause)}). A lower --lr, more "
+        "--warmup-updates or --clip-norm 1 may help; where the first update fails, look for such numbers in the data."
+    )
 
 
 def _why_unreadable(path: str, error: BaseException) -> str:
@@ -190,14 +258,18 @@ def _why_unreadable(path: str, error: BaseException) -> str:
     return f"{path} should be a whole fairseq checkpoint, but can't be read: {first_line(error)}"
 
 
+def _apart(words: Sequence[str]) -> list[str]:
+    """The words of a command line, with those such as --path=FILE in two."""
+    return [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
+
+
 def _refuse_pipes(words: Sequence[str]) -> None:
     """Refuse a checkpoint that fairseq would wait for.
 
     Raises:
         InputError: one that the words of a command line name is a pipe or a device.
     """
-    apart = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    for flag, value in pairwise(apart):
+    for flag, value in pairwise(_apart(words)):
         if flag in ("--path", "--restore-file", "--finetune-from-model"):
             for path in value.split(os.pathsep):
                 if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():

@@ -17,6 +17,7 @@ from fairseq import utils
 from fairseq.data import ConcatDataset, Dictionary
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import II
 
 from ..data.interactive_images import InteractiveImages, InteractiveImagesConfig, finder_words
 from ..data.text_of_one_language import (
@@ -84,6 +85,8 @@ def complete_languages(cfg: TranslationConfig) -> None:
 @dataclass
 class GroundedTranslationConfig(ImageTablesConfig, InteractiveImagesConfig, TranslationConfig):
     """Flags of the translation task and of its images."""
+
+    best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
 
 
 @register_task("grounded_translation", dataclass=GroundedTranslationConfig)
@@ -170,6 +173,18 @@ class GroundedTranslationTask(OwnCriterions, OneIterator, TranslationTask):
         self.images.check_model(model)
         self.built_model, self.looks_apart = type(model), getattr(model, "looks_apart", None)
         return model
+
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """As fairseq's.
+
+        Raises:
+            InputError: the best checkpoint is to be chosen by BLEU, which nobody asks for; or as `OwnCriterions`.
+        """
+        if str(self.cfg.best_checkpoint_metric) == "bleu" and not self.cfg.eval_bleu:
+            raise InputError(
+                "--best-checkpoint-metric bleu needs --eval-bleu: without it validation tells loss, nll_loss and ppl."
+            )
+        return super().build_criterion(cfg, from_checkpoint)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load the text of a split, and put the images of `--image-ids DIR/<split>` beside it.
