@@ -249,3 +249,14 @@ def test_without_flags_there_is_nothing_to_find_with(world):
 def test_flags_that_do_not_fit_are_refused(world, given, message):
     with pytest.raises(InputError, match=message):
         open_images(world, **given)
+
+
+MANY = {"image_finder": KEYWORD["image_finder"].replace("-n 3", "-n 1000000")}
+
+
+@pytest.mark.parametrize("given", [{**DENSE, "images_per_sentence": 1_000_000}, MANY])
+def test_more_images_than_there_are_are_refused_before_memory_is_asked_for(world, given):
+    with pytest.raises(
+        InputError, match=r"per sentence should be at most 1024, but are 1000000: the collection has 20"
+    ):
+        open_images(world, **given)

@@ -220,6 +220,10 @@ def test_names_from_outside_that_lead_nowhere_are_refused() -> None:
         load_backbone("tests.conftest:it")
     with pytest.raises(InputError, match=r"tests\.conftest:REPOSITORY should be a function or a class, but is a Po"):
         load_backbone("tests.conftest:REPOSITORY")
+    with pytest.raises(
+        InputError, match=r"os\.path:join should take weights, image_size, seed by name, but doesn't: mi"
+    ):
+        load_backbone("os.path:join")
 
 
 def test_detector_may_say_nothing_but_features_and_boxes(images: Path, tmp_path: Path) -> None:

@@ -73,7 +73,10 @@ def load_trained(
             isn't where it was; or no training wrote its settings and weights.
     """
     if user_dir is not None:
-        utils.import_user_module(Namespace(user_dir=user_dir))
+        try:
+            utils.import_user_module(Namespace(user_dir=user_dir))
+        except FileNotFoundError as error:
+            raise InputError(f"code should be in a folder, but {error} isn't there.", "user_dir") from error
     with _making_a_model(path):
         model, task, arch = _model_of(path, (kind,) if isinstance(kind, str) else kind, changes)
     return Trained(path, model.eval().to(device), task, arch, device)

@@ -233,6 +233,20 @@ class Finder(ABC):
         """Where it computes: `cpu`, or `cuda` and so on, where a forked process can't."""
         return "cpu"
 
+    def check_count(self) -> None:
+        """Refuse more images per sentence than there could be, before memory is asked for.
+
+        Raises:
+            InputError: they are more than the collection has, and than a few.
+        """
+        most = max(len(self.collection), _MOST_OF_FEW)
+        if self.images_per_sentence > most:
+            raise InputError(
+                f"the images per sentence should be at most {most}, but are {self.images_per_sentence}: the collection "
+                f"has {len(self.collection)}.",
+                "images_per_sentence",
+            )
+
     def check_excludes(self, asked: bool) -> None:
         """Refuse rows to exclude where that means nothing.
 
@@ -324,6 +338,7 @@ def open_finder(words: str | Sequence[str], device: str | None = None) -> Finder
     if device is not None and getattr(args, "device", device) is None:
         args.device = device
     finder = chosen.from_arguments(args)
+    finder.check_count()
     finder.make_shared()
     return finder
 
@@ -369,13 +384,8 @@ def write_image_ids(
         )
     finder.check_table(lines)
     finder.check_lines(lines)
+    finder.check_count()
     collection, count = finder.collection, finder.images_per_sentence
-    most = max(len(collection), _MOST_OF_FEW)
-    if count > most:
-        raise InputError(
-            f"the images per sentence should be at most {most}, but are {count}: the collection has {len(collection)}.",
-            "images_per_sentence",
-        )
     excluded = None if exclude_keys is None else rows_to_exclude(collection, exclude_keys, len(lines))
     plan = _plan(finder, lines, exclude_keys, text) | ({} if masked is None else masked.made_by)
     arrays: dict[str, tuple[tuple[int, ...], str]] = {"ids": ((count,), "int32"), "scores": ((count,), "float16")}

@@ -7,6 +7,7 @@ CLIP, SigLIP and SigLIP 2 through transformers. `backbone.py` says how to bring 
 
 from dataclasses import replace
 from difflib import get_close_matches
+from inspect import signature
 from typing import Any
 
 from ...errors import InputError
@@ -95,7 +96,14 @@ def load_extension_backbone(name: str, weights: str | None, image_size: int | No
     make = load_extension(name, GROUP, "backbone")
     if not callable(make):
         raise InputError(f"{name} should be a function or a class, but is a {type(make).__name__}.", "backbone")
-    made = make(weights=weights, image_size=image_size, seed=seed)
+    given = {"weights": weights, "image_size": image_size, "seed": seed}
+    try:
+        signature(make).bind(**given)
+    except ValueError:
+        pass  # what is compiled may not say what it takes
+    except TypeError as error:
+        raise InputError(f"{name} should take {', '.join(given)} by name, but doesn't: {error}.", "backbone") from error
+    made = make(**given)
     if not isinstance(made, Backbone):
         return made
     for network in (made.network, made.own, made.classifier):
