@@ -1,5 +1,6 @@
 """Word vectors are read whatever the file is called; broken ones are refused; a text is the mean of its words."""
 
+import gzip
 import pickle
 
 import numpy as np
@@ -62,6 +63,7 @@ def test_unit_has_length_1_and_leaves_zeros():
     ("content", "message"),
     [
         (b"", "that line is b''"),
+        (gzip.compress(b"1 2\ndog 1 2\n"), "v should hold word vectors as they are, but is compressed: gunzip it"),
         (b"dog 1 2 3\ncat 2 3 4\n", "whose first line says how many words and numbers follow"),
         (b"0 3\n", "whose first line says"),
         (b"3 2\ndog 1 2\ncat 3 4\n", "should have 3 words, as its first line says, but has 2"),

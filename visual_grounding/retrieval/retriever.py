@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..devices import choose_device
-from ..errors import InputError, check_at_least_one, in_short
+from ..errors import InputError, check_at_least_one
 from ..extensions import class_named
 from ..features.making import check_making, says_what_made
 from ..features.pixels import PixelSource
@@ -274,7 +274,7 @@ class Retriever(ABC):
         for number, sentence in enumerate(sentences):
             if not isinstance(sentence, str):
                 raise InputError(
-                    f"encode_text takes sentences, but number {number} is {in_short(repr(sentence))}, of type "
+                    f"encode_text takes sentences, but number {number} is {sentence!r:.80}, of type "
                     f"{type(sentence).__name__}."
                 )
         sentences = list(map(str, sentences))  # numpy has a kind of its own

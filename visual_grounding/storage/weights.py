@@ -5,6 +5,8 @@ weights are missing, superfluous, of another shape or type, which they are, wher
 """
 
 import hashlib
+import pickle
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,9 @@ def read_weights(path: Path, name: str = "", finite: bool = False, remedy: str =
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # each reader has errors of its own, and torch's tell to switch the safety off
         said = first_line(error).rstrip(".")
+        if isinstance(error, pickle.UnpicklingError):
+            asked = re.search(r"GLOBAL (\S+)", str(error))
+            said = f"it asks to run {asked[1]}, which wasn't done" if asked else "it is broken, or no file of torch's"
         raise InputError(f"{name} should be a state_dict of plain tensors, but can't be read: {said}.{end}") from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         inner = f" with {', '.join(map(repr, list(state)[:5]))}" if isinstance(state, dict) else ""

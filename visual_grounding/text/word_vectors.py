@@ -20,6 +20,7 @@ from .words import split_words
 
 _FASTTEXT = (793712314).to_bytes(4, "little")  # the first bytes of a fastText model
 _FASTTEXT_COUNT = 8 + 12 * 4 + 8  # behind its magic, twelve choices and a threshold: how many words there are
+_GZIP = b"\x1f\x8b"
 _FASTTEXT_WORDS = _FASTTEXT_COUNT + 3 * 4 + 2 * 8  # behind five counts
 
 
@@ -102,6 +103,8 @@ def _load(path: Path) -> Any:
             if start.startswith(_FASTTEXT):
                 _check_words(path)
                 return load_facebook_vectors(str(path))
+            if start.startswith(_GZIP):
+                raise InputError(f"{path} should hold word vectors as they are, but is compressed: gunzip it first.")
             words, size, binary = _header(path, start)
             if not binary:
                 _check_lines(path, words, size)
