@@ -7,6 +7,7 @@ import sacrebleu
 
 from visual_grounding.analysis.translation_scores import (
     CONVENTIONS,
+    check_language,
     guess_form,
     score_translations,
     signatures,
@@ -103,3 +104,10 @@ def test_spread_is_the_sample_deviation_and_unknown_for_one_run() -> None:
     assert spread([1.0, 3.0, 5.0, 7.0]).std == pytest.approx(math.sqrt(20 / 3))
     assert spread([1.0, 3.0]).std == pytest.approx(math.sqrt(2))
     assert spread([4.0]) == (4.0, None, [4.0])
+
+
+@pytest.mark.parametrize(("language", "meant"), [("ger", ", but for 'de'"), ("ge", ""), ("xyz", "")])
+def test_a_language_without_rules_may_be_meant_by_its_first_three_letters(language: str, meant: str) -> None:
+    said = check_language(language, "target_lang")
+    assert said is not None and said.startswith(f"the Moses rules have none for {language!r}{meant}: where")
+    assert check_language("de", "target_lang") is None
