@@ -384,3 +384,12 @@ def test_verbs_and_nouns_are_not_mixed(tmp_path, capsys):
     flags[-1] = tmp_path / "other"
     status, _, error = run(capsys, "vua", "--train", tmp_path / "words.csv", "--valid", tmp_path / "verbs.csv", *flags)
     assert status == 2 and "verbs.csv names a verb in each row, so there is no NOUN to ask of" in error
+
+
+@pytest.mark.parametrize(("word", "said"), [("[SEP]", 2), ("[PAD]", 2), ("[MASK]", 0), ("SEP", 0), ("[UNK]", 0)])
+def test_sentences_that_name_the_tokenizers_own_symbols_are_counted(files, capsys, word, said):
+    path = files / "train.tsv"
+    path.write_text(path.read_text().replace("A dog runs", f"A {word} runs", 2))
+    status, _, error = run(capsys, *sick(files))
+    assert status == 0
+    assert ("2 of 6 sentences (33.3 %) name the tokenizer's own first, last or padding symbol" in error) == bool(said)

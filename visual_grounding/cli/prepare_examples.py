@@ -88,6 +88,7 @@ def run(args: argparse.Namespace) -> None:
             examples of another making.
     """
     from ..progress import progress_bar
+    from ..shares import warn_of
     from ..storage.artefact import META
     from ..storage.file_set import check_place
     from ..storage.signature import signature
@@ -121,9 +122,12 @@ def run(args: argparse.Namespace) -> None:
         return kept
 
     with progress_bar(total, 0, "sentences") as bar:
-        write_examples(args.out, examples, asked, bridge, made, keep, bar.update)
+        named = write_examples(args.out, examples, asked, bridge, made, keep, bar.update)
     _say(examples, asked, kept)
     print(made)
+    what = "name the tokenizer's own first, last or padding symbol, and are read as if it stood there."
+    for said in warn_of(named, total, what):
+        warn(said)
 
 
 def _read(args: argparse.Namespace) -> tuple[dict[str, "LabelledText"], bool]:

@@ -12,6 +12,7 @@ examples each split has, and the sha256 of each of its files. All are plain text
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,14 +27,15 @@ from ..storage.outside import reading
 from ..storage.text_files import write_text_files
 from .labelled_text import CLASSES, TAGS, VALUES, Example
 from .spans import spans_of_encodings
-from .tokenizer_bridge import EOS, TokenizerBridge
-from .words import DICTIONARY
+from .tokenizer_bridge import BOS, EOS, TokenizerBridge
+from .words import DICTIONARY, PAD, SPECIAL_SYMBOLS
 
 FORMAT = "examples"
 SIDES = ("first", "second")
 PIECES, ANSWERS, WORDS = "pieces", "answers", "words"
 _FILES = (*(ending for side in SIDES for ending in (side, f"{side}.{PIECES}")), WORDS, ANSWERS)  # of a split
 NO_PIECE = -1
+_AROUND = {SPECIAL_SYMBOLS[number] for number in (BOS, PAD, EOS)}
 _CHUNK = 1000  # sentences given to the tokenizer at a time
 
 
@@ -113,7 +115,7 @@ def write_examples(
     made: str,
     kept: Callable[[], Mapping[str, Any]],
     taken: Callable[[int], object],
-) -> None:
+) -> int:
     """Write splits into a folder, beside those of earlier runs.
 
     Args:
@@ -121,9 +123,13 @@ def write_examples(
         kept: what `meta.json` says of splits that stay; also asked when all else is written and the folder locked.
         taken: is told how many sentences were cut into pieces.
 
+    Returns:
+        how many sentences name the tokenizer's own first, last or padding symbol.
+
     Raises:
         InputError: it can't be written.
     """
+    named: Counter[str] = Counter()
     files: dict[str, Any] = {}
     described: dict[str, dict[str, Any]] = {}
     for split, examples in splits.items():
@@ -133,7 +139,8 @@ def write_examples(
             texts = [each.texts[number] for each in examples]
             words = [each.words for each in examples] if not number and examples[0].words else None
             places: list[str] = []
-            found: dict[str, Any] = {side: texts, f"{side}.{PIECES}": _pieces(texts, bridge, words, places, taken)}
+            pieces = _pieces(texts, bridge, words, places, taken, named)
+            found: dict[str, Any] = {side: texts, f"{side}.{PIECES}": pieces}
             if words is not None:
                 found[WORDS] = places  # filled by the file before
             files |= {f"{split}.{name}": _noted(lines, digests, name) for name, lines in found.items()}
@@ -153,6 +160,7 @@ def write_examples(
             f"{split}.{name}" for split in kept() for name in _FILES if (folder / f"{split}.{name}").is_file()
         ],
     )
+    return named.total()
 
 
 def files_of(splits: Iterable[str]) -> list[str]:
@@ -205,8 +213,9 @@ def _pieces(
     words: Sequence[tuple[tuple[int, int], ...]] | None,
     places: list[str],
     taken: Callable[[int], object],
+    named: Counter[str],
 ) -> Iterator[str]:
-    """Each text's pieces; where words are asked of, their first pieces go into `places`."""
+    """Each text's pieces; where words are asked of, their first pieces go into `places`, own symbols into `named`."""
     for start in range(0, len(texts), _CHUNK):
         chunk = texts[start : start + _CHUNK]
         encodings = bridge.encodings_of(chunk)
@@ -214,7 +223,9 @@ def _pieces(
             spans = spans_of_encodings(chunk, encodings).by_text()
             asked = words[start : start + _CHUNK]
             places += [" ".join(map(str, first_pieces(each, found))) for each, found in zip(asked, spans)]
-        yield from bridge.lines_of(encodings)
+        for line in bridge.lines_of(encodings):
+            named.update({"sentences": not _AROUND.isdisjoint(line.split(" "))})
+            yield line
         taken(len(chunk))
 
 
