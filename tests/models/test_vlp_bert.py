@@ -144,16 +144,21 @@ def test_size_beside_a_bert_that_has_its_own_is_refused(world, tmp_path):
         build(task, bert=str(folder), bert_layers=3)
 
 
-def test_training_that_goes_on_takes_the_configuration_of_its_checkpoint(world, tmp_path):
+def test_training_that_goes_on_takes_the_configuration_of_its_checkpoint(world, tmp_path, caplog):
     """The sizes needn't be given again, and --bert isn't read, which may be gone."""
     args = flags(bert_dropout=0.3)
     make_task(world).build_model(args)
+    args.bert = "begun"
     torch.save({"args": args, "model": {"any": torch.ones(1)}, "task_state": {}}, tmp_path / "checkpoint_last.pt")
     task = make_task(world, save_dir=str(tmp_path))
-    for given in ({"bert": "gone"}, {"bert_dropout": 0.0}):
+    for given in ({"bert": "gone"}, {"bert": "begun"}, {"bert_dropout": 0.0}):
+        caplog.clear()
         later = Namespace(arch="vlp_bert", **given)
         config = VLPBertModel.build_model(later, task).stream.bert.config
         assert (config.hidden_size, config.hidden_dropout_prob) == (16, given.get("bert_dropout", 0.3))
+        assert (
+            ("--bert gone isn't read" in caplog.text) == ("isn't read" in caplog.text) == (given.get("bert") == "gone")
+        )
     with pytest.raises(InputError, match=r"--bert-size is 8, but the BERT is that of .*_last.pt, where it is 16: l"):
         VLPBertModel.build_model(Namespace(arch="vlp_bert", bert_size=8), task)
 

@@ -216,3 +216,9 @@ def test_dictionaries_and_lists_of_one_length_are_text(tmp_path):
     for column, count in ((words, 2), (pairs, 4)):
         pq.write_table(pa.table({"filename": ["a", "b"], "captions": column}), tmp_path / "t.parquet")
         assert captions_of(tmp_path / "t.parquet") == count
+
+
+def test_captions_of_nothing_are_refused(tmp_path):
+    (tmp_path / "c.tsv").write_text("")
+    with pytest.raises(InputError, match=r"c\.tsv should hold captions, but is empty"):
+        list(read_captions(tmp_path / "c.tsv"))

@@ -93,12 +93,12 @@ class TokenizerBridge:
         roles = self._roles(before, after)
         known = self.tokenizer.get_vocab()
         by_number = {number: piece for piece, number in known.items()}
-        if max(known.values(), default=-1) > _MOST_NUMBERS + 2 * len(known):
+        if max(known.values()) > _MOST_NUMBERS + 2 * len(known):
             raise InputError(
                 f"tokenizer {self.name!r} should number its {len(known)} pieces one after another, but has number "
                 f"{max(known.values())}."
             )
-        others = [number for number in range(max(known.values(), default=-1) + 1) if number not in roles]
+        others = [number for number in range(max(known.values()) + 1) if number not in roles]
         self.symbols = [*SPECIAL_SYMBOLS, *(self._spell(number, by_number.get(number)) for number in others)]
         self.tokenizer_ids = np.array([*roles, *others], dtype=np.int64)
         self._numbers = {symbol: number for number, symbol in enumerate(self.symbols)}
