@@ -113,7 +113,12 @@ def test_arrays_of_other_shapes_are_refused(made):
         with pytest.raises(InputError, match=r"encode_images takes features \(I, R, F\) and a padding mask \(I, R\)"):
             retriever.encode_images(*wrong)
     queries = retriever.encode_images(features, absent).numpy()
-    assert index.search(queries, 1, exclude=np.arange(4))[1].flatten().tolist() != [0, 1, 2, 3]
+    for kind in (np.int32, np.uint16, np.int64):
+        found = index.search(queries, 1, exclude=np.arange(4, dtype=kind))[1].flatten()
+        assert (found >= 0).all() and not (found == torch.arange(4)).any()
+    for rows in ([0, 1, 2, 20], [-2, 0, 1, 2]):
+        with pytest.raises(InputError, match=r"exclude should have rows 0\.\.19, or −1 for none, but has"):
+            index.search(queries, 1, exclude=np.array(rows))
     with pytest.raises(InputError, match=r"exclude should have a row for each of 4 queries, .* of shape \(3,\)"):
         index.search(queries, 1, exclude=np.arange(3))
     queries[1:3, 0] = np.nan

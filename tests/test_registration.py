@@ -312,8 +312,11 @@ def test_a_gpu_that_is_asked_for_and_not_there_is_said_in_one_line(monkeypatch: 
         (Exception("Size of sample #1 is invalid (=(np.int32(5), np.int32(7))) since max_positions=(4, 1024), skip "
                    "this example with --skip-invalid-size-inputs-valid-test"),
          "sentence 2 has (5, 7) tokens (of source and target), more than the (4, 1024) that are possible. Shorten it;"),
+        (Exception("Size of sample #0 is invalid (=300) since max_positions=63, skip this example with --skip"),
+         "sentence 1 has 300 tokens, more than the 63 that are possible."),
+        (OSError(28, "No space left on device"), None),
         (AssertionError("Sentences lengths should not exceed max_tokens=3"), "--max-tokens is 3, but a sentence has m"),
-        (Exception("The dataset is empty. This could indicate that all elements"), "no sentence is left to train on: "),
+        (Exception("The dataset is empty. This could indicate that all elements"), "no sentence of a split is left: "),
         (FloatingPointError("gradients are Nan/Inf"), "training diverged: its loss or gradients became NaN"),
         (FloatingPointError("another"), None),
         (AssertionError("another"), None),
@@ -337,6 +340,31 @@ def test_what_fails_while_a_divergence_is_looked_into_is_its_consequence() -> No
             raise RuntimeError("generator raised StopIteration")  # noqa: B904  # as fairseq does
     said = _known_mistake(raised.value, None)
     assert said is not None and said.startswith("training diverged: ") and "(Minimum loss scale reached" in said
+    interrupted = torch.OutOfMemoryError("CUDA out of memory")
+    interrupted.__context__ = raised.value
+    assert _known_mistake(interrupted, None) is None
+
+
+def test_a_key_that_fails_elsewhere_is_no_metric() -> None:
+    def validate(depth: int) -> None:
+        stats = {"loss": 1.0, "ppl": 2.0}
+        if depth:
+            {}["of a bug"]
+        stats["blue"]
+
+    def elsewhere() -> None:
+        {}["of a bug"]
+
+    def around(stats: dict[str, float]) -> None:
+        elsewhere()
+
+    around.__code__ = around.__code__.replace(co_name="validate")
+    for run, said in ((lambda: validate(0), "--best-checkpoint-metric is blue, but what validation tells is lo"),
+                      (lambda: around({}), None)):  # fmt: skip
+        with pytest.raises(KeyError) as raised:
+            run()
+        found = _known_mistake(raised.value, raised.tb)
+        assert found is None if said is None else found is not None and found.startswith(said)
 
 
 TRAIN = ["--arch", "transformer_tiny", "--optimizer", "adam", "-s", "en", "-t", "de", "--max-epoch", 1]
@@ -359,7 +387,7 @@ def test_mistakes_that_fairseq_finds_late_are_one_line(tiny_translation: Path, u
     named = said(*train, metric, "blue")
     assert f"{metric} is blue, but what validation tells is loss, " in named and "ppl" in named
     assert "error: training diverged: its loss or" in said(*train, "--lr", 1e30, "--max-epoch", 30, "--no-save")
-    assert "no sentence is left to train on" in said("train", *TRAIN, "--max-tokens", 3)
+    assert "no sentence of a split is left" in said("train", *TRAIN, "--max-tokens", 3)
     assert "sentence 2 has (5, 5) tokens" in said("train", *TRAIN, "--batch-size", 8, "--max-source-positions", 4)
     shutil.rmtree(tmp_path / "m")
     said(*train, status=0)
@@ -370,7 +398,7 @@ def test_mistakes_that_fairseq_finds_late_are_one_line(tiny_translation: Path, u
         assert said(name) == "error: nothing says which model translates. Give --path CHECKPOINT."
     typed = ["interactive", *path, "--input"]
     place = tmp_path / "nowhere"
-    assert said(*typed, place) == f"error: --input names {place}, which can't be opened: No such file or directory."
+    assert said(*typed, place) == f"error: --input names {place}, which can't be used: No such file or directory."
     assert f"--input {tmp_path}/latin should be UTF-8, but isn't: 'utf-8' codec can't" in said(
         *typed, tmp_path / "latin"
     )

@@ -173,20 +173,22 @@ def _known_mistake(error: BaseException, trace: TracebackType | None) -> str | N
     if isinstance(error, OSError) and error.errno in _NO_NAMES:
         name = str(error.filename)
         return f"{name[:80]}{'…' if len(name) > 80 else ''} can't be opened: {error.strerror}."
-    if isinstance(error, OSError) and (flag := _flag_of(str(error.filename))):
-        return f"{flag} names {error.filename}, which can't be opened: {error.strerror}."
+    if isinstance(error, OSError) and error.filename is not None and (flag := _flag_of(str(error.filename))):
+        return f"{flag} names {error.filename}, which can't be used: {error.strerror}."
     if isinstance(error, AssertionError | TypeError) and _translates() and not _flag_is_given("--path"):
         return "nothing says which model translates. Give --path CHECKPOINT."
     if found := _of_sizes(str(error)) or _of_divergence(error):
         return found
-    for frame, _ in walk_tb(trace):
+    frames = [frame for frame, _ in walk_tb(trace)]
+    for frame in frames:
         name, known = frame.f_code.co_name, frame.f_locals
         if name == "load_checkpoint_to_cpu":
             return _why_unreadable(str(known.get("path")), error)
         if name == "buffered_read" and isinstance(error, UnicodeDecodeError):
             typed = "what is typed" if known.get("input") == "-" else f"--input {known.get('input')}"
             return f"{typed} should be UTF-8, but isn't: {first_line(error)}."
-        if name in ("validate", "get_valid_stats") and isinstance(error, KeyError) and "stats" in known:
+        told = frame is frames[-1] and name in ("validate", "get_valid_stats") and "stats" in known
+        if told and isinstance(error, KeyError) and error.args:
             return (
                 f"--best-checkpoint-metric is {error.args[0]}, but what validation tells is "
                 f"{', '.join(known['stats'])}: name one of these. BLEU, for instance, is told with --eval-bleu alone."
@@ -219,8 +221,9 @@ def _of_sizes(said: str) -> str | None:
     """What to say where fairseq finds sentences that are longer than something."""
     if match := re.match(r"Size of sample #(\d+) is invalid \(=(.*)\) since max_positions=(.*), skip", said):
         sizes = re.sub(r"np\.int\d+\((\d+)\)", r"\1", match[2])
+        both = " (of source and target)" if "," in sizes else ""
         return (
-            f"sentence {int(match[1]) + 1} has {sizes} tokens (of source and target), more than the {match[3]} that "
+            f"sentence {int(match[1]) + 1} has {sizes} tokens{both}, more than the {match[3]} that "
             "are possible. Shorten it; fairseq-train and fairseq-generate leave such sentences out with "
             "--skip-invalid-size-inputs-valid-test."
         )
@@ -228,7 +231,7 @@ def _of_sizes(said: str) -> str | None:
         return f"--max-tokens is {match[1]}, but a sentence has more tokens. Give as many as the longest has, at least."
     if said.startswith("The dataset is empty. This could indicate"):
         return (
-            "no sentence is left to train on: there is none, or all are longer than --max-tokens or the model's "
+            "no sentence of a split is left: there is none, or all are longer than --max-tokens or the model's "
             "positions (--max-source-positions, --max-target-positions)."
         )
     return None
@@ -236,6 +239,8 @@ def _of_sizes(said: str) -> str | None:
 
 def _of_divergence(error: BaseException) -> str | None:
     """What to say where a loss or its gradients became NaN or infinite; fairseq looks for where, and fails anew."""
+    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "OutOfMemoryError":
+        return None
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, FloatingPointError):
         cause = cause.__context__

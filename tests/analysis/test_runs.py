@@ -208,7 +208,6 @@ def test_a_missing_metric_is_refused_when_it_is_asked_for(runs: list[Path], tmp_
         ({"test_set": {"file": "test.de", "sha256": "77"}}, r"test set \(sha256\) for bleu, but .* has 5f and .* 77"),
         ({"sentences": 21}, r"same number of sentences for bleu, but .* has 20 and .*seed4/scores/masked has 21"),
         ({"better": "lower"}, "same metric for bleu, but .*'higher'.* and .*'lower'"),
-        ({"conventions": {"bleu": "tok:13a"}}, "same convention for bleu, but .* has None and .* has tok:13a"),
         ({"resampling": {"samples": SAMPLES, "seed": 2}}, "resampling for bleu, but .*'seed': 1.* and .*'seed': 2"),
         ({"twins": None}, "same resampling for bleu, but"),
         ({"twins": None, "resampling": {"samples": SAMPLES, "seed": 1}}, "same twin, or none, for bleu"),
@@ -222,6 +221,18 @@ def test_runs_that_were_not_evaluated_alike_are_refused(
         np.savez(folder / "resampled.npz", other=np.zeros(1))
     with pytest.raises(InputError, match=said):
         table(runs[0], tmp_path / "seed4", only=("scores/masked",))
+
+
+def test_runs_of_another_convention_are_refused_where_they_say_it(tmp_path: Path) -> None:
+    """Scores of before a metric had a convention don't."""
+    seeds = []
+    for number, convention in enumerate(("tok:13a", None, "tok:none"), 1):
+        change = {"conventions": {"bleu": convention}} if convention else {}
+        write_run(tmp_path / f"seed{number}/masked", [15.0 + number], [14.0], **change)
+        seeds.append(tmp_path / f"seed{number}")
+    assert table(*seeds[:2]) and table(*seeds[1:])
+    with pytest.raises(InputError, match=r"same convention for bleu, but .*seed1/masked has tok:13a and .* tok:none"):
+        table(*seeds)
 
 
 def test_runs_whose_models_saw_other_images_are_refused(tmp_path: Path) -> None:

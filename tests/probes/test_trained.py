@@ -157,6 +157,10 @@ def test_checkpoints_of_another_task_or_of_an_unknown_architecture_are_refused(a
     with pytest.raises(InputError, match="of the architecture my_transformer, which isn't known here") as refused:
         load(changed(animals / "text.pt", tmp_path, cfg=cfg))
     assert refused.value.choices == ("user_dir",)
+    (tmp_path / "plugin_without_a_file").mkdir()
+    (tmp_path / "plugin_without_a_file/__init__.py").write_text("open('its own file')")
+    with pytest.raises(FileNotFoundError, match="its own file"):
+        load_trained(animals / "text.pt", "grounded_translation", CPU, {}, str(tmp_path / "plugin_without_a_file"))
     with pytest.raises(InputError, match=rf"code should be in a folder, but {tmp_path}/nowhere isn't there") as refused:
         load_trained(animals / "text.pt", "grounded_translation", CPU, {}, str(tmp_path / "nowhere"))
     assert refused.value.choices == ("user_dir",)

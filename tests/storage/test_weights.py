@@ -51,7 +51,7 @@ class Hostile:
     [
         ("gone.pth", None, r"gone\.pth should be a state_dict \(\.pth, \.pt, \.bin, .*, but doesn't exist"),
         ("folder.pt", "folder", r"folder\.pt should be a state_dict .*but isn't a file"),
-        ("w.pth", b"garbage", r"w\.pth should be a state_dict of plain tensors, but can't be read: it is broken"),
+        ("w.pth", b"garbage", r"w\.pth should be a state_dict of plain tensors, but can't be read: it is no file of"),
         ("w.safetensors", b"garbage", r"w\.safetensors should be a state_dict of plain tensors, but can't be read: \S"),
         ("w.bin", [1], r"w\.bin should be a state_dict \(name -> tensor\), but is a list"),
         ("w.pt", {"model": {}}, r"w\.pt should be a state_dict \(name -> tensor\), but is a dict with 'model'"),
@@ -126,3 +126,11 @@ def test_weights_of_half_precision_fit_and_assigned_ones_claim_no_memory(model: 
         planned = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     load_strictly(planned, halves, "half.pt", "a pair", assign=True)
     assert planned[0].weight.data_ptr() == halves["0.weight"].data_ptr()
+
+
+def test_a_pickle_that_the_safe_loader_does_not_know_is_to_be_saved_again(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(1)}, tmp_path / "w.pth", pickle_protocol=4)
+    with pytest.raises(
+        InputError, match=r"doesn't know its kind of pickle: save it again, as torch\.save does by itself"
+    ):
+        read_weights(tmp_path / "w.pth")

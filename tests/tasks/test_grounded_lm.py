@@ -534,12 +534,12 @@ def test_text_that_is_not_cut_as_its_dictionary_is_told(world, tmp_path, caplog,
     task.load_dataset("valid")
     lines = task._texts(str(tmp_path / "bin"), "valid", False)[0]
     unknown = sum(int((lines[row] == 3).sum()) for row in range(len(lines)))
-    warned = re.findall(r"(\d+) of \d+ words .* in lines of (.*) are <unk>: the dictionary doesn't", caplog.text)
+    warned = re.findall(r"(\d+) of \d+ words .* in (.*) are <unk>: the dictionary doesn't", caplog.text)
     assert warned == ([(str(unknown), f"{tmp_path}/bin/valid")] if said else [])
 
 
 def test_of_many_lines_some_are_looked_at(world):
     dictionary, lines = make_task(world).dictionary, [torch.tensor([5, 2])] * 3 + [torch.tensor([3, 3, 2])] * 4997
     (said,) = warn_of_unknown(lines, dictionary, "a text")
-    assert said.startswith("3332 of 3333 words (")  # of each third line
+    assert said.startswith("3332 of 3333 words (") and ") in a sample of a text are <unk>" in said  # each third line
     assert list(warn_of_unknown([], dictionary, "a text")) == []

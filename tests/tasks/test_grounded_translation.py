@@ -3,10 +3,12 @@
 import re
 import shutil
 from argparse import Namespace
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run_command
 from conftest import write_image_ids
 from damage import forget_words
 from fairseq.data import data_utils
@@ -287,4 +289,39 @@ def test_text_that_is_not_cut_as_its_dictionary_is_told(tiny_translation, tmp_pa
     shutil.copytree(tiny_translation / "bin", tmp_path / "bin")
     forget_words(tmp_path / f"bin/valid.en-de.{language}")
     make_task(tiny_translation, data=str(tmp_path / "bin")).load_dataset("valid")
-    assert re.findall(r"in lines of (.*) are <unk>: the dictionary", caplog.text) == [f"valid.en-de.{language}"]
+    assert re.findall(r"in (.*) are <unk>: the dictionary", caplog.text) == [f"valid.en-de.{language}"]
+
+
+@pytest.mark.parametrize("form", ["cached", "lazy"])
+def test_text_in_fairseqs_older_forms_is_loaded_without_a_look_at_its_words(tiny_translation, tmp_path, form):
+    done = run_command(
+        "fairseq-preprocess", "-s", "en", "-t", "de", "--destdir", tmp_path / "bin", "--workers", 1,
+        "--dataset-impl", form, "--validpref", tiny_translation / "text/valid",
+        "--srcdict", tiny_translation / "bin/dict.en.txt", "--tgtdict", tiny_translation / "bin/dict.de.txt",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    find(tiny_translation, tmp_path / "ids/valid", (tiny_translation / "text/valid.en").read_text().splitlines())
+    images = {"image_features": str(tiny_translation / "store"), "image_ids": str(tmp_path / "ids")}
+    task = make_task(tmp_path, dataset_impl=form, **images)
+    task.load_dataset("valid")
+    dataset = task.dataset("valid")
+    if dataset.supports_prefetch:
+        dataset.prefetch(range(12))
+    assert len(dataset.collater([dataset[row] for row in range(12)])["id"]) == 12
+
+
+@pytest.mark.parametrize(
+    ("flags", "refused"),
+    [
+        ({}, True),
+        ({"eval_bleu": True}, False),
+        ({"disable_validation": True}, False),
+        ({"best_checkpoint_metric": "loss"}, False),
+    ],
+)
+def test_bleu_that_nobody_asks_for_chooses_no_checkpoint(tiny_translation, flags, refused):
+    task = make_task(tiny_translation, **{"best_checkpoint_metric": "bleu", "disable_validation": False, **flags})
+    with pytest.raises(InputError, match="bleu needs --eval-bleu") if refused else nullcontext():
+        task.begin_epoch(1, None)
+    task._others_criterion = True  # which may tell BLEU by itself
+    task.begin_epoch(1, None)

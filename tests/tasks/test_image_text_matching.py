@@ -269,6 +269,6 @@ def test_training_refuses_the_same_words_in_another_order(config, tmp_path, clea
 def test_captions_of_words_that_the_dictionary_does_not_have_are_told(config, tmp_path, caplog, words, said):
     (tmp_path / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
     ImageTextMatchingTask.setup_task(config).load_dataset("valid")
-    warned = re.findall(r"(\d+) of 63 words .* in captions of .*valid\.tsv aren't known", caplog.text)
+    warned = re.findall(r"(\d+) of 63 words .* in .*valid\.tsv aren't known", caplog.text)
     text = [word for line in (tmp_path / "valid.tsv").read_text().splitlines() for word in line.split("\t")[1].split()]
     assert warned == ([str(sum(word not in words for word in text))] if said else [])

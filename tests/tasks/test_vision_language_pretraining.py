@@ -258,7 +258,7 @@ def test_text_that_is_not_cut_as_its_dictionary_is_told(world, tmp_path, caplog)
     assert "<unk>" not in caplog.text
     forget_words(tmp_path / "bin/valid")
     make_task(world, data=str(tmp_path / "bin")).load_dataset("valid")
-    assert f"in lines of {tmp_path}/bin/valid are <unk>: the dictionary doesn't have them" in caplog.text
+    assert f"in {tmp_path}/bin/valid are <unk>: the dictionary doesn't have them" in caplog.text
 
 
 @pytest.mark.parametrize(("method", "said"), [("paired", False), ("scene", True)])

@@ -360,13 +360,17 @@ def test_each_epoch_reads_its_own_folder_of_several(tiny_pairs, tmp_path):
 def test_text_that_is_not_cut_as_its_dictionary_is_told(copied, caplog, language):
     forget_words(copied / f"bin/valid.en-fr.{language}")
     make_task(copied).load_dataset("valid")
-    assert re.findall(r"in lines of (.*) are <unk>: the dictionary", caplog.text) == [f"valid.en-fr.{language}"]
+    assert re.findall(r"in (.*) are <unk>: the dictionary", caplog.text) == [f"valid.en-fr.{language}"]
 
 
-@pytest.mark.parametrize(("method", "said"), [("paired", False), ("dense", True)])
-def test_images_that_were_found_by_the_words_that_are_asked_for_are_told(copied, caplog, method, said):
+@pytest.mark.parametrize(
+    ("method", "order", "said"),
+    [("paired", "congruent", False), ("dense", "congruent", True), ("dense", "shuffled", False),
+     ("dense", "blank", False), ("my_plugin:ByNumber", "congruent", False)],
+)  # fmt: skip
+def test_images_that_were_found_by_the_words_that_are_asked_for_are_told(copied, caplog, method, order, said):
     for path in (copied / "ids").glob("valid*/meta.json"):
         meta = json.loads(path.read_text())
         path.write_text(json.dumps({**meta, "signature": f"retrieve|method:{method}|n:1"}))
-    make_task(copied).load_dataset("valid")
+    make_task(copied, image_order=order).load_dataset("valid")
     assert caplog.text.count("were found by the words of each line, and some of these are hidden") == 2 * said

@@ -3,19 +3,24 @@
 import random
 
 import pytest
+from tokenizers.pre_tokenizers import ByteLevel
 
 from visual_grounding.text.resemblance import (
     KEPT,
     LINES,
     UNLIKE,
+    mean_share,
     places,
-    resemblance,
     shares_in_common,
     sketch,
     strangers,
 )
 
 WORDS = ["dog", "ball", "grass", "child", "street", "woman", "yellow", "running", "jumps", "table", "market", "crowd"]
+
+
+def resemblance(sketches, candidates) -> float | None:
+    return mean_share(shares_in_common(sketches, candidates))
 
 
 def captions(count: int, seed: int) -> list[str]:
@@ -73,7 +78,7 @@ def letters(count: int, seed: int) -> list[str]:
     return [" ".join("".join(draw.choices("abcdefghijklmnop", k=6)) for _ in range(8)) for _ in range(count)]
 
 
-@pytest.mark.parametrize(("size", "first"), [(500, 170), (500, 400), (12, 6), (5, 3)])
+@pytest.mark.parametrize(("size", "first"), [(500, 60), (500, 170), (500, 430), (12, 6), (6, 3)])
 def test_lines_that_are_others_from_one_on_are_told(size: int, first: int) -> None:
     text = letters(size, 2)
     shifted = [*text[:first], *text[first + 1 :], "one more line than there was"]
@@ -96,3 +101,19 @@ def test_one_odd_line_is_nothing_to_speak_of() -> None:
     text = letters(32, 4)
     assert strangers(shares_in_common(map(sketch, text), lambda place: [text[place] if place else "!a"])) == []
     assert strangers([None] * 3 + [1.0] * 3) == strangers([]) == []
+    assert strangers([1.0] * 4 + [None, 0.0, None, 0.0, 0.05]) == [5, 7, 8]
+
+
+def test_short_lines_of_unknown_words_are_nothing_to_speak_of() -> None:
+    """A third of the lines has no known word but `a`; a sixth of the text is in another script."""
+    draw = random.Random(5)
+    for _ in range(200):
+        assert strangers([0.0 if draw.random() < 1 / 3 else 1.0 for _ in range(32)]) == []
+
+
+def test_byte_level_pieces_are_the_text_that_they_are_of() -> None:
+    tokenizer = ByteLevel(add_prefix_space=False)
+    for line in ("Русский текст", "一只狗在跑", "Zwei Bären – schön", "a dog"):
+        pieces = " ".join(piece for piece, _ in tokenizer.pre_tokenize_str(line))
+        assert resemblance([sketch(line)], lambda _, pieces=pieces: [pieces]) == 1
+        assert resemblance([sketch(line)], lambda _, line=line: [line]) == 1

@@ -63,7 +63,10 @@ def test_unit_has_length_1_and_leaves_zeros():
     ("content", "message"),
     [
         (b"", "that line is b''"),
-        (gzip.compress(b"1 2\ndog 1 2\n", mtime=0), "v should hold word vectors as they are, but is compressed: gunzip it"),
+        (
+            gzip.compress(b"1 2\ndog 1 2\n", mtime=0),
+            "v should hold word vectors as they are, but is compressed: gunzip it",
+        ),
         (b"dog 1 2 3\ncat 2 3 4\n", "whose first line says how many words and numbers follow"),
         (b"0 3\n", "whose first line says"),
         (b"3 2\ndog 1 2\ncat 3 4\n", "should have 3 words, as its first line says, but has 2"),

@@ -220,12 +220,13 @@ def _check_comparable(name: str, metric: str, files: Sequence[ScoreFiles]) -> No
         ("images, hypothesis and twin,", _images),
         ("twin, or none,", lambda each: bool(_values(each, "twin", metric))),
     ):
-        first = look(files[0])
-        for each in files[1:]:
-            if look(each) != first:
+        # Scores of before a metric had a convention don't say it.
+        said = [each for each in files if what != "convention" or look(each) is not None]
+        for each in said[1:]:
+            if look(each) != look(said[0]):
                 raise InputError(
-                    f"all runs of {name} should have the same {what} for {metric}, but {files[0].folder} has {first} "
-                    f"and {each.folder} has {look(each)}. {_SAME_TEXT}"
+                    f"all runs of {name} should have the same {what} for {metric}, but {said[0].folder} has "
+                    f"{look(said[0])} and {each.folder} has {look(each)}. {_SAME_TEXT}"
                 )
     for each in files:
         if each.scores["systems"].get("twin") and len(_values(each, "twin", metric) or ()) not in (

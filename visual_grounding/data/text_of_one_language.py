@@ -202,14 +202,17 @@ def warn_of_unknown(lines: Any, dictionary: Dictionary, place: str) -> Iterator[
         lines: binarised, (T,) each; of many, 2,000 are looked at.
         place: where they are.
     """
+    if getattr(lines, "supports_prefetch", False):
+        return  # fairseq's older forms, of which lines can't be read before a batch is
     looked_at = range(0, len(lines), -(-len(lines) // _LOOKED_AT) or 1)
     numbers = np.concatenate([np.zeros(0, np.int64), *(np.asarray(lines[line]) for line in looked_at)])
     words = int((numbers != dictionary.eos()).sum())
     unknown = int((numbers == dictionary.unk()).sum())
     if unknown > MANY_UNKNOWN * words:
+        where = f"{'a sample of ' if len(looked_at) < len(lines) else ''}{place}"
         said = (
-            f"in lines of {place} are {dictionary.unk_word}: the dictionary doesn't have them. Is the text cut into "
-            "other pieces than the dictionary's, or not at all, or binarised with another text's dictionary?"
+            f"in {where} are {dictionary.unk_word}: the dictionary doesn't have them. Is the text cut into other "
+            "pieces than the dictionary's, or not at all, or binarised with another text's dictionary?"
         )
         yield from warn_of(unknown, words, said, "words")
 

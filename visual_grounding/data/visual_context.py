@@ -14,6 +14,7 @@ Checkpoints remember how their features were made, and how many images a sentenc
 
 import logging
 import os
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from inspect import signature
@@ -47,6 +48,7 @@ _TAG_SCORE = 0.3
 _LOOKED_AT = 20_000
 _ASKED = 200  # lines that a finder is asked beforehand, to say what it makes of them
 Written = Callable[[int], Iterable[str]]
+_BY_WORDS = re.compile(r"\|method:(dense|keyword|object|scene)\|")  # in a table's signature
 # What flags of images are where nobody gives them.
 _OF_IMAGES = {"images_per_sentence": 0, "image_order": "congruent", "image_seed": 1, "image_sentence": "first"}
 
@@ -344,7 +346,8 @@ class VisualContext:
                 table.check_against(self.store)
                 table.check_lines(sentences, named)
                 self._check_what_for(table, named, (mistaken or {}).get(suffix), hides)
-                if asks and "|method:" in table.signature and "|method:paired|" not in table.signature:
+                by_words = table.mask is None and _BY_WORDS.search(table.signature) is not None
+                if asks and by_words and str(self.cfg.image_order) == "congruent":
                     self.warn_once(
                         f"the images in {table.folder} were found by the words of each line, and some of these are "
                         "hidden here and asked for: such images tell them. What a sentence's own images are worth is "

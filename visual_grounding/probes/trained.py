@@ -76,6 +76,8 @@ def load_trained(
         try:
             utils.import_user_module(Namespace(user_dir=user_dir))
         except FileNotFoundError as error:
+            if error.filename is not None or str(error) != os.path.abspath(user_dir):
+                raise  # of the code in it
             raise InputError(f"code should be in a folder, but {error} isn't there.", "user_dir") from error
     with _making_a_model(path):
         model, task, arch = _model_of(path, (kind,) if isinstance(kind, str) else kind, changes)

@@ -150,11 +150,16 @@ class Index:
                 f"queries should be numbers, but {len(broken)} of {len(queries)} hold NaN or infinity, the first "
                 f"number {int(broken[0])}."
             )
-        exclude = None if exclude is None else torch.as_tensor(exclude)
+        exclude = None if exclude is None else torch.as_tensor(exclude).long()
         if exclude is not None and exclude.shape != queries.shape[:1]:
             raise InputError(
                 f"exclude should have a row for each of {len(queries)} queries, −1 for none, but is of shape "
                 f"{tuple(exclude.shape)}."
+            )
+        if exclude is not None and len(exclude) and not -1 <= int(exclude.min()) <= int(exclude.max()) < len(self):
+            raise InputError(
+                f"exclude should have rows 0..{len(self) - 1}, or −1 for none, but has {int(exclude.min())} to "
+                f"{int(exclude.max())}."
             )
         if self.faiss is None:
             if k == 1 and exclude is None and self._nearest_image(device).keeps:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, first_line
+from .outside import open_file
 
 SUFFIXES = (".pth", ".pt", ".bin", ".safetensors")
 _SHOWN = 3  # weights named of each problem
@@ -52,7 +53,12 @@ def read_weights(path: Path, name: str = "", finite: bool = False, remedy: str =
         said = first_line(error).rstrip(".")
         if isinstance(error, pickle.UnpicklingError):
             asked = re.search(r"GLOBAL (\S+)", str(error))
-            said = f"it asks to run {asked[1]}, which wasn't done" if asked else "it is broken, or no file of torch's"
+            whole = _first_byte(path) in (b"P", b"\x80")  # of a zip file, of a pickle
+            said = f"it asks to run {asked[1]}, which wasn't done" if asked else "it is no file of torch's"
+            if whole and not asked:
+                said = (
+                    "torch's safe loader doesn't know its kind of pickle: save it again, as torch.save does by itself"
+                )
         raise InputError(f"{name} should be a state_dict of plain tensors, but can't be read: {said}.{end}") from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         inner = f" with {', '.join(map(repr, list(state)[:5]))}" if isinstance(state, dict) else ""
@@ -68,6 +74,11 @@ def read_weights(path: Path, name: str = "", finite: bool = False, remedy: str =
                 f"({_listed(broken)}).{end}"
             )
     return state
+
+
+def _first_byte(path: Path) -> bytes:
+    with open_file(path) as file:
+        return file.read(1)
 
 
 def check_tensors(state: Mapping[Any, Any], name: object, end: str = "") -> None:

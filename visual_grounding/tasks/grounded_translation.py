@@ -87,6 +87,7 @@ class GroundedTranslationConfig(ImageTablesConfig, InteractiveImagesConfig, Tran
     """Flags of the translation task and of its images."""
 
     best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
+    disable_validation: bool = II("dataset.disable_validation")
 
 
 @register_task("grounded_translation", dataclass=GroundedTranslationConfig)
@@ -125,6 +126,7 @@ class GroundedTranslationTask(OwnCriterions, OneIterator, TranslationTask):
         if not words:
             self.images.check_tables()
         self.image_store = self.images.store
+        self._others_criterion = False  # may tell what it likes
         self.built_model: Optional[type] = None
         self.looks_apart: Any = None
         self.interactive: Optional[InteractiveImages] = None
@@ -178,13 +180,24 @@ class GroundedTranslationTask(OwnCriterions, OneIterator, TranslationTask):
         """As fairseq's.
 
         Raises:
-            InputError: the best checkpoint is to be chosen by BLEU, which nobody asks for; or as `OwnCriterions`.
+            InputError: as `OwnCriterions`.
         """
-        if str(self.cfg.best_checkpoint_metric) == "bleu" and not self.cfg.eval_bleu:
+        criterion = super().build_criterion(cfg, from_checkpoint)
+        self._others_criterion = not type(criterion).__module__.startswith(("fairseq.", "visual_grounding."))
+        return criterion
+
+    def begin_epoch(self, epoch: int, model: Any) -> None:
+        """As fairseq's, which asks before each epoch of training.
+
+        Raises:
+            InputError: the best checkpoint is to be chosen by BLEU, which nobody asks for.
+        """
+        told = self.cfg.eval_bleu or self.cfg.disable_validation or self._others_criterion
+        if str(self.cfg.best_checkpoint_metric) == "bleu" and not told:
             raise InputError(
                 "--best-checkpoint-metric bleu needs --eval-bleu: without it validation tells loss, nll_loss and ppl."
             )
-        return super().build_criterion(cfg, from_checkpoint)
+        super().begin_epoch(epoch, model)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load the text of a split, and put the images of `--image-ids DIR/<split>` beside it.
@@ -218,7 +231,9 @@ class GroundedTranslationTask(OwnCriterions, OneIterator, TranslationTask):
         ):
             for said in warn_of_unknown([] if lines is None else lines, dictionary, f"{text}.{language}"):
                 self.images.warn_once(said)
-        self.datasets[split] = self.images.add(dataset, split, text, epoch, _parts(dataset), self._written(dataset))
+        # Of fairseq's older forms lines can't be read before a batch is.
+        written = None if getattr(dataset.src, "supports_prefetch", False) else self._written(dataset)
+        self.datasets[split] = self.images.add(dataset, split, text, epoch, _parts(dataset), written)
 
     def _written(self, dataset: Any) -> Callable[[int], list[str]]:
         """A sentence's number -> source and target as words, as well as the dictionaries know them."""

@@ -226,7 +226,8 @@ class ImageTextMatchingTask(OwnCriterions, ValidationScores):
         looked_at = [dataset[line]["tokens"] for line in range(0, len(dataset), -(-len(dataset) // _LOOKED_AT) or 1)]
         words, known = (int(counts.sum()) for counts in self.tokenizer.count_known(looked_at))
         if words - known > MANY_UNKNOWN * words:
-            said = f"in captions of {path} aren't known: is the dictionary, or the tokenizer, of another language?"
+            place = f"{'a sample of ' if len(looked_at) < len(dataset) else ''}{path}"
+            said = f"in {place} aren't known: is the dictionary, or the tokenizer, of another language?"
             for each in warn_of(words - known, words, said, "words"):
                 self.images.warn_once(each)
         self.datasets[split] = self.images.add_rows(dataset, rows[:, None], split)  # N = 1

@@ -11,16 +11,18 @@ import html
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+
 LINES = 32
 GROUP = 4  # letters
 KEPT = 16  # hashes of a line
 # Mean over 32 lines, 200 samples each of English, German and French captions: other lines of the same text are below
 # 0.08 alike, the same lines with half of their words masked 0.17 or more.
 UNLIKE = 0.12
-# Of 4,000 lines each of German captions and English Wikipedia: beside the line behind it 66 % or more are below UNLIKE,
+# Of 4,000 lines each of German captions and English Wikipedia: beside the line behind it 66 % or more are below UNLIKE
 # and 0.4 % above ALIKE; with 15 % of their words masked 2 % and 82 %; with 40 %, 65 % lie between.
 ALIKE = 0.5
-_STRANGE, _FAMILIAR, _BETWEEN = 1 / 8, 1 / 5, 1 / 3  # shares of the lines of a text that is partly another's
+_FEWEST = 3  # lines before a break, and behind it, that tell of it
 
 _DIGITS = 6  # hexadecimal, of a hash
 _BYTE_LEVEL_SPACE = "\u0120"  # Ġ, how byte-level pieces begin a word
@@ -41,9 +43,36 @@ def sketch(line: str) -> str:
     >>> sketch("Ein Hund &amp; ein Bär.") == sketch("ein h@@ und &amp; ein b@@ ar ."), sketch("!")
     (True, '')
     """
-    plain = letters(line.replace(_BYTE_LEVEL_SPACE, ""))
+    plain = letters(_decoded(line).replace(_BYTE_LEVEL_SPACE, ""))
     groups = {plain[start : start + GROUP] for start in range(max(1, len(plain) - GROUP + 1))} - {""}
     return " ".join(sorted(map(_hash, groups))[:KEPT])
+
+
+def _decoded(line: str) -> str:
+    """A line of byte-level pieces as the text that it is of, where it is one with more than ASCII in it.
+
+    >>> _decoded("ÐłÑĥ ÑģÑģÐºÐ¸Ð¹"), _decoded("Bär"), _decoded("a dog")
+    ('Русский', 'Bär', 'a dog')
+    """
+    if line.isascii():
+        return line
+    content = bytes(_BYTES[letter] for letter in line.replace(" ", "") if letter in _BYTES)
+    if len(content) < len(line.replace(" ", "")):
+        return line
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return line  # letters of Latin-1 as they are
+
+
+def _byte_level() -> dict[str, int]:
+    """GPT-2's letters for bytes -> bytes: printable ones of Latin-1 stand for themselves, the others begin at 256."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+_BYTES = _byte_level()
 
 
 def letters(text: str) -> str:
@@ -58,15 +87,6 @@ def letters(text: str) -> str:
 
 def _hash(group: str) -> str:
     return hashlib.blake2b(group.encode("utf-8"), digest_size=_DIGITS // 2).hexdigest()
-
-
-def resemblance(sketches: Iterable[str], candidates: Callable[[int], Iterable[str]]) -> float | None:
-    """How much a text resembles the one that was sketched, 0..1; None where no line of either has letters.
-
-    Args:
-        sketches, candidates: as of `shares_in_common`.
-    """
-    return mean_share(shares_in_common(sketches, candidates))
 
 
 def shares_in_common(sketches: Iterable[str], candidates: Callable[[int], Iterable[str]]) -> list[float | None]:
@@ -92,17 +112,24 @@ def mean_share(shares: Iterable[float | None]) -> float | None:
 
 
 def strangers(shares: Sequence[float | None]) -> list[int]:
-    """Which lines are others, in a text that is the one that was sketched but for these: a line is missing, say.
+    """Which lines are others, in a text that is the one that was sketched up to some line: one is missing there, say.
 
-    >>> strangers([1.0, 1.0, 0.9, 0.0, 0.1]), strangers([0.9, 0.6, 0.4, 0.3, 0.1]), strangers([0.0, 0.1])
-    ([3, 4], [], [])
+    Lines that are others here and there are none: of words that a dictionary doesn't know, for instance.
+
+    >>> strangers([1.0, 1.0, 0.9, 0.0, 0.1, 0.0]), strangers([1.0, 0.0, 0.9, 0.0, 0.1, 1.0]), strangers([0.0] * 6)
+    ([3, 4, 5], [], [])
     """
-    told = [share for share in shares if share is not None]
-    strange = [number for number, share in enumerate(shares) if share is not None and share < UNLIKE]
-    familiar = sum(share >= ALIKE for share in told)
-    between = len(told) - familiar - len(strange)
-    apart = between <= _BETWEEN * len(told) and familiar >= _FAMILIAR * len(told)
-    return strange if apart and len(strange) >= max(2, _STRANGE * len(told)) else []
+    told = [(number, share) for number, share in enumerate(shares) if share is not None]
+    familiar = np.array([share >= ALIKE for _, share in told], dtype=float)
+    strange = np.array([share < UNLIKE for _, share in told], dtype=float)
+    best, found = 0.0, 0
+    for cut in range(_FEWEST, len(told) - _FEWEST + 1):
+        same = familiar[:cut].mean() >= 0.7 and strange[:cut].mean() <= 0.1
+        others = strange[cut:].mean() >= 0.5 and strange[cut:].sum() >= _FEWEST and familiar[cut:].mean() <= 0.1
+        fit = float(familiar[:cut].sum() + strange[cut:].sum())
+        if same and others and fit > best:
+            best, found = fit, cut
+    return [number for (number, _), other in zip(told[found:], strange[found:]) if other] if found else []
 
 
 def of_strangers(lines: Sequence[int]) -> str:
@@ -112,8 +139,8 @@ def of_strangers(lines: Sequence[int]) -> str:
         lines: their numbers among those that were looked at, from 0.
     """
     return (
-        f"of the lines that were looked at {len(lines)} have next to nothing in common with theirs, the first of them "
-        f"line {lines[0] + 1}, but the others are the same. Is a line missing, or one too many, before it?"
+        f"from about line {lines[0] + 1} on lines have next to nothing in common with theirs, before it they are the "
+        "same. Is a line missing there, or one too many?"
     )
 
 

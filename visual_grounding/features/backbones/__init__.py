@@ -98,7 +98,7 @@ def load_extension_backbone(name: str, weights: str | None, image_size: int | No
         raise InputError(f"{name} should be a function or a class, but is a {type(make).__name__}.", "backbone")
     given = {"weights": weights, "image_size": image_size, "seed": seed}
     try:
-        signature(make).bind(**given)
+        signature(make, follow_wrapped=False).bind(**given)
     except ValueError:
         pass  # what is compiled may not say what it takes
     except TypeError as error:
