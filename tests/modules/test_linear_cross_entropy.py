@@ -1,5 +1,6 @@
 """The loss in chunks: by hand, against torch's own, its gradients, how much memory it takes, half precision."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -151,3 +152,13 @@ def test_gradients_of_rare_classes_survive_float16():
     loss, _ = linear_cross_entropy(hidden, weight, bias, torch.tensor([0, 1, 2, 3]))
     (own,) = torch.autograd.grad(loss * 1024, weight)  # as a loss that is scaled
     assert own[9, 0].item() == pytest.approx(1024 * 4 * 0.01 / 60_000, rel=0.01)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_first_of_equal_scores_is_right_however_it_is_computed(device: str) -> None:
+    """On a GPU, which no row is looked at apart."""
+    scores = torch.tensor([[1.0, 3.0, 3.0], [2.0, 1.0, 0.0], [0.0, 3.0, 3.0], [1.0, 2.0, 3.0]])
+    own = torch.tensor([1, 0, 2, 0])
+    highest = scores.gather(1, own[:, None])[:, 0] == scores.max(dim=1).values
+    asked: Any = highest if device == "cpu" else SimpleNamespace(device=torch.device(device))
+    assert module._are_first(scores, own, asked).tolist() == [True, True, False, False]

@@ -20,7 +20,9 @@ KEPT = 16  # hashes of a line
 # 0.08 alike, the same lines with half of their words masked 0.17 or more.
 UNLIKE = 0.12
 # Of 4,000 lines each of German captions and English Wikipedia: beside the line behind it 66 % or more are below UNLIKE
-# and 0.4 % above ALIKE; with 15 % of their words masked 2 % and 82 %; with 40 %, 65 % lie between.
+# and 0.4 % above ALIKE; with 15 % of their words masked 2 % and 82 %; with 40 %, 65 % lie between. Of 600 lines of
+# captions a missing one is told at 5 to 85 % of them in 38 of 40 samples or more, of Wikipedia, whose neighbours are of
+# one topic, in 4 to 37; whole texts and masked ones in none of 1,620.
 ALIKE = 0.5
 _FEWEST = 3  # lines before a break, and behind it, that tell of it
 
