@@ -209,3 +209,9 @@ def test_what_does_not_fit_is_refused(world, tmp_path):
     sample = whole(task, "valid")["net_input"]
     with pytest.raises(InputError, match="trained on image features of size 6, but these have 3"):
         model(sample["src_tokens"], visual={**sample["visual"], "features": sample["visual"]["features"][..., :3]})
+
+
+def test_a_cross_modal_encoder_that_reads_absent_images_is_refused(world, tmp_path):
+    make_encoder(tmp_path / "other", "convbert")
+    with pytest.raises(InputError, match="should leave out images that are absent, but in one of kind 'convbert'"):
+        make_task(world).build_model(model_flags(world, cross_modal_encoder=str(tmp_path / "other")))

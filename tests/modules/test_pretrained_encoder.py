@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from small_grounded import KINDS, make_encoder
+from transformers import AutoConfig
 
 from visual_grounding.errors import InputError
 from visual_grounding.modules.pretrained_encoder import (
@@ -200,3 +201,30 @@ def test_encoders_whose_embedding_is_of_another_class_are_built():
     assert states.shape == (2, 4, 8) and padding_mask.tolist() == [[False] * 4, [False] * 3 + [True]]
     with pytest.raises(InputError, match="a list of numbers below 9, its words, as 'opening', but has \\[9\\]"):
         build_encoder({**kept, "opening": [9]})
+
+
+def layers_of(kind: str, **more: object) -> CrossModalEncoder:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, **more}
+    torch.manual_seed(0)
+    return CrossModalEncoder({"config": AutoConfig.for_model(kind, vocab_size=40, **sizes).to_dict()})
+
+
+@pytest.mark.parametrize("kind", ["bert", "albert", "roberta", "deberta-v2", "mobilebert"])
+def test_layers_that_leave_out_what_is_absent_are_taken(kind):
+    encoder = layers_of(kind).train()
+    encoder.check_masks()
+    assert encoder.training
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("fnet", "should leave out images that are absent, but in one of kind 'fnet' they change"),
+     ("convbert", "should leave out images that are absent, but in one of kind 'convbert' they change"),
+     ("longformer", "should read states that others made, but one of kind 'longformer' can't: StopIteration"),
+     ("ibert", "should read states that others made, but one of kind 'ibert' can't: ")],
+)  # fmt: skip
+def test_layers_that_cannot_leave_out_what_is_absent_are_refused(kind, said):
+    """A Fourier transform and a convolution mix positions, whatever a mask says."""
+    encoder = layers_of(kind)
+    with pytest.raises(InputError, match=said):
+        encoder.check_masks()

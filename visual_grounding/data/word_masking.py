@@ -22,7 +22,10 @@ class MaskingConfig(FairseqDataclass):
 
     mask_prob: float = field(
         default=0.15,
-        metadata={"help": "share of the words, and of the regions or their tags, that are chosen to be predicted"},
+        metadata={
+            "help": "share of the words that are chosen to be predicted; of regions or their tags, too, where "
+            "no other flag says theirs"
+        },
     )
 
 

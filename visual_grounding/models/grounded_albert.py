@@ -261,6 +261,7 @@ def build_grounded_encoder(args: Namespace, task: Any, pretrained: Optional[Pret
     if read is not None:
         encoder.text.model.load_state_dict(read[0].weights)
         encoder.cross_modal.load_encoder(read[1].weights)
+        encoder.cross_modal.check_masks()
     return encoder
 
 

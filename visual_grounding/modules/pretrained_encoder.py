@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, first_line
+from ..errors import InputError, first_line, in_short
 from ..storage.settings import SWITCH, TABLE, TEXT, Wanted, check_settings, number, whole_number
 from ..text.pretrained_tokenizer import POSITIONS_AFTER_PADDING, check_layers
 from ..text.tokenizer_bridge import BOS, EOS, TokenizerBridge
@@ -318,6 +318,32 @@ class CrossModalEncoder(nn.Module):
         """Begin with the layers of an encoder that was read."""
         own = self.state_dict()
         self.load_state_dict({key: weights[key.removeprefix("model.")] for key in own})
+
+    @torch.no_grad()
+    def check_masks(self) -> None:
+        """Refuse layers in which what is absent changes what is there, as in a convolution's: tried on a few states.
+
+        Raises:
+            InputError: they do, or they can't read states that others made.
+        """
+        kind, training = self.model.config.model_type, self.training
+        self.eval()
+        states = torch.linspace(0, 40, 2 * 7 * self.size).sin().view(2, 7, self.size)  # any that differ
+        absent = torch.tensor([[False] * 4 + [True, False, True], [False, True] + [False] * 3 + [True] * 2])
+        try:
+            found = [self(states.masked_fill(absent.unsqueeze(-1), value), absent)[~absent] for value in (0.0, 2.0)]
+        except Exception as error:  # each kind has its own
+            raise InputError(
+                f"a cross-modal encoder should read states that others made, but one of kind {kind!r} can't: "
+                f"{type(error).__name__} {in_short(error)}. Take another, such as a BERT, with --cross-modal-encoder."
+            ) from error
+        finally:
+            self.train(training)
+        if not torch.allclose(found[0], found[1], atol=1e-4):
+            raise InputError(
+                f"a cross-modal encoder should leave out images that are absent, but in one of kind {kind!r} they "
+                "change the states of what is there. Take another, such as a BERT, with --cross-modal-encoder."
+            )
 
     def forward(self, states: Tensor, padding_mask: Tensor) -> Tensor:
         """states (B, L, D), padding_mask (B, L) -> (B, L, D)."""
