@@ -345,14 +345,7 @@ class VisualContext:
             for named, table, (sentences, times) in zip(said, tables, parts):
                 table.check_against(self.store)
                 table.check_lines(sentences, named)
-                self._check_what_for(table, named, (mistaken or {}).get(suffix), hides)
-                by_words = table.mask is None and _BY_WORDS.search(table.signature) is not None
-                if asks and by_words and str(self.cfg.image_order) == "congruent":
-                    self.warn_once(
-                        f"the images in {table.folder} were found by the words of each line, and some of these are "
-                        "hidden here and asked for: such images tell them. What a sentence's own images are worth is "
-                        "learned with those of visual-grounding retrieve --method paired."
-                    )
+                self._check_what_for(table, named, (mistaken or {}).get(suffix), hides, asks)
                 if found_for is not None:
                     self._warn_of_other_text(table, named, found_for, first)
                 first += sentences * times
@@ -374,8 +367,8 @@ class VisualContext:
         self._say(text, ids.shape[1], order, f"{share(blind, len(ids), 'sentences')} have none")
         return VisualContextDataset(dataset, self.store, choose(ids), tags=self.tags)
 
-    def _check_what_for(self, table: ImageIds, named: str, mistaken: Optional[str], hides: bool) -> None:
-        """Refuse a table of the text that it is mistaken for, and warn of one for a mask that nothing hides."""
+    def _check_what_for(self, table: ImageIds, named: str, mistaken: Optional[str], hides: bool, asks: bool) -> None:
+        """Refuse a table of the text that it is mistaken for; warn of one for a mask that nothing hides, or a leak."""
         if table.text_sha256 is not None and table.text_sha256 == mistaken:
             raise InputError(
                 f"the images in {table.folder} should be of the other sentence of each example of {named}: they were "
@@ -383,9 +376,17 @@ class VisualContext:
                 "change that."
             )
         if table.mask is not None and not hides:
+            remedy = "Take their own: --method paired" if asks else "Find them for whole lines: without --mask-prob"
             self.warn_once(
                 f"the images in {table.folder} were found for what --mask-prob {table.mask.probability} leaves of each "
-                "line, but here no word of its mask is hidden. Find them for whole lines: without --mask-prob."
+                f"line, but here no word of its mask is hidden. {remedy}."
+            )
+        by_words = table.mask is None and _BY_WORDS.search(table.signature) is not None
+        if asks and by_words and str(self.cfg.image_order) == "congruent":
+            self.warn_once(
+                f"the images in {table.folder} were found by the words of each line, and some of these are hidden here "
+                "and asked for: such images tell them. What a sentence's own images are worth is learned with those of "
+                "visual-grounding retrieve --method paired."
             )
 
     def _say(self, text: str, count: int, how: str, without: str) -> None:
