@@ -1,6 +1,8 @@
 """Extractors that are more than a pooled map: pictures of any size, fewer regions than R, boxes, labels."""
 
+import os
 import re
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from PIL import Image
 
 from tests.features.tile_detector import TILE, TileDetector, tile_detector
 from visual_grounding.errors import InputError
-from visual_grounding.features import extraction, extractors
+from visual_grounding.features import backbones, extraction, extractors
 from visual_grounding.features.backbones import Backbone, Preprocessing, load_backbone
 from visual_grounding.features.columns import COLUMNS, Columns
 from visual_grounding.features.computation import Computation, choose_computation
@@ -224,6 +226,17 @@ def test_names_from_outside_that_lead_nowhere_are_refused() -> None:
         InputError, match=r"os\.path:join should take weights, image_size, seed by name, but doesn't: mi"
     ):
         load_backbone("os.path:join")
+
+
+def test_an_adapter_is_asked_by_its_own_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever function it says that it wraps."""
+
+    @wraps(os.path.join)
+    def adapter(weights: Any, image_size: Any, seed: Any) -> tuple[Any, ...]:
+        return weights, image_size, seed
+
+    monkeypatch.setattr(backbones, "load_extension", lambda *_: adapter)
+    assert backbones.load_extension_backbone("outside.part:it", "w.pth", 224, 3) == ("w.pth", 224, 3)
 
 
 def test_detector_may_say_nothing_but_features_and_boxes(images: Path, tmp_path: Path) -> None:
